@@ -47,6 +47,9 @@ var build = sync.OnceValues(func() (string, error) {
 var built string
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv("LEDGE_TEST_ASK"); name != "" {
+		os.Exit(askAsGo(name))
+	}
 	code := m.Run()
 	if built != "" {
 		if err := os.RemoveAll(built); err != nil {

@@ -62,6 +62,9 @@ func TestNames(t *testing.T) {
 		t.Errorf("the board asked its resolver %d times, want 4", n)
 	}
 
+	address := strings.Fields(strings.SplitN(b.must("get", "service", "kubernetes"), "\n", 2)[1])[2]
+	t.Run("resolvers", func(t *testing.T) { allResolvers(t, pid, address) })
+
 	_ = b.signal(syscall.SIGKILL)
 	answer := make(chan string, 1)
 	sent := datagrams(t, pid)
@@ -81,16 +84,111 @@ func TestNames(t *testing.T) {
 
 // asPod is what a C library says to a program in the pod's network, with the pod's resolv.conf.
 func asPod(t *testing.T, pid int, name string) string {
-	conf := filepath.Join(t.TempDir(), "resolv.conf") // what stands in another mount namespace cannot be bound
-	must(t, os.WriteFile(conf, []byte(inside(pid, "/etc/resolv.conf")), 0o600))
-	script := fmt.Sprintf("mount --bind %s /etc/resolv.conf && exec getent -s dns ahosts %s", conf, name)
-	ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(30*time.Second))
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(pid), "-n", "unshare", "-m", "sh", "-c", script).Output()
+	out, err := underPod(t, pid, "getent -s dns ahosts "+name)
 	if code, ended := err.(*exec.ExitError); err != nil && (!ended || code.ExitCode() != 2) { // 2: no such name
 		t.Errorf("ask for %s: %v", name, err)
 	}
-	return string(out)
+	return out
+}
+
+// underPod runs a program of the machine in the pod's network, with the pod's resolv.conf.
+func underPod(t *testing.T, pid int, line string) (string, error) {
+	conf := filepath.Join(t.TempDir(), "resolv.conf") // what stands in another mount namespace cannot be bound
+	must(t, os.WriteFile(conf, []byte(inside(pid, "/etc/resolv.conf")), 0o600))
+	script := fmt.Sprintf("mount --bind %s /etc/resolv.conf && exec %s", conf, line)
+	ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(30*time.Second))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(pid), "-n", "unshare", "-m", "sh", "-c", script)
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+// askAsGo has this program, started by a test, ask for a name as every program in Go does.
+func askAsGo(name string) int {
+	addrs, err := net.LookupHost(name)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(strings.Join(addrs, "\n"))
+	return 0
+}
+
+// inC asks as every program in C does; linked with musl it is how Alpine's ask.
+const inC = `#include <netdb.h>
+#include <stdio.h>
+int main(int n, char **arg) {
+	struct addrinfo *all, *a, hints = {.ai_socktype = SOCK_STREAM};
+	char text[256];
+	int err = getaddrinfo(arg[1], 0, &hints, &all);
+	if (err) { puts(gai_strerror(err)); return 1; }
+	for (a = all; a; a = a->ai_next)
+		if (!getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, 0, 0, NI_NUMERICHOST)) puts(text);
+}
+`
+
+// allResolvers: whatever a pod asks with, it gets the names of the cluster by its search list, those of elsewhere, and no others.
+func allResolvers(t *testing.T, pid int, api string) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "ask.c"), []byte(inC), 0o600))
+	musl := filepath.Join(dir, "ask")
+	for _, r := range []struct{ program, pkg, ask string }{
+		{"getent", "libc-bin", "getent ahosts %s"}, // glibc
+		{"go", "", "env LEDGE_TEST_ASK=%s " + os.Args[0]},
+		{"musl-gcc", "musl-tools", musl + " %s"},
+		{"busybox", "busybox-static", "busybox nslookup %s"},
+		{"dig", "bind9-dnsutils", "dig +search +short %s"},
+	} {
+		t.Run(r.program, func(t *testing.T) {
+			if _, err := exec.LookPath(r.program); err != nil && r.pkg != "" {
+				t.Skipf("%s is not installed: scripts/setup.sh images", r.pkg)
+			}
+			if r.program == "musl-gcc" {
+				must(t, exec.Command("musl-gcc", "-static", "-o", musl, filepath.Join(dir, "ask.c")).Run())
+			}
+			for _, c := range []struct{ name, want string }{
+				{"kubernetes", api}, {"kubernetes.default", api}, {"kubernetes.default.svc.cluster.local.", api}, {"www.example.com", "192.0.2.53"},
+				{"www.example.com.", "192.0.2.53"}, {"nothing.example.com", ""}, {"nothing", ""},
+			} {
+				if r.program == "busybox" && c.name == "kubernetes.default" {
+					continue // its nslookup asks for a name with a dot as it is
+				}
+				out, err := underPod(t, pid, fmt.Sprintf(r.ask, c.name))
+				if r.program == "busybox" {
+					err = nil // it fails where one name of the search list is none
+				}
+				switch found := strings.Contains(out, api) || strings.Contains(out, "192.0.2.53"); {
+				case c.want == "" && found:
+					t.Errorf("%s: there is none, and it says %q", c.name, out)
+				case c.want != "" && (err != nil || !strings.Contains(out, c.want)):
+					t.Errorf("%s: %v %q, want %s", c.name, err, out, c.want)
+				}
+			}
+		})
+	}
+	t.Run("records", func(t *testing.T) {
+		if _, err := exec.LookPath("dig"); err != nil {
+			t.Skip("bind9-dnsutils is not installed: scripts/setup.sh images")
+		}
+		for _, c := range []struct{ question, want string }{
+			{"+tcp +short kubernetes.default.svc.cluster.local", api + "\n"},
+			{"+bufsize=512 +short kubernetes.default.svc.cluster.local", api + "\n"},
+			{"+noedns +short kubernetes.default.svc.cluster.local", api + "\n"},
+			{"+short SRV _https._tcp.kubernetes.default.svc.cluster.local", " 443 kubernetes.default.svc.cluster.local.\n"},
+			{"+short -x " + api, "kubernetes.default.svc.cluster.local.\n"},
+			{"+short TXT dns-version.cluster.local", "\"1.1.0\"\n"},
+			{"AAAA kubernetes.default.svc.cluster.local", "status: NOERROR"},
+			{"nothing.default.svc.cluster.local", "status: NXDOMAIN"},
+			{"nothing.default.svc.cluster.local", "SOA"},
+			{"www.example.com", "status: NOERROR"},
+			{"nothing.example.com", "status: NXDOMAIN"},
+		} {
+			out, err := underPod(t, pid, "dig "+c.question)
+			if err != nil || !strings.Contains(out, c.want) || strings.Contains(out, "not available") {
+				t.Errorf("dig %s: %v %s, want %q", c.question, err, out, c.want)
+			}
+		}
+	})
 }
 
 // datagrams counts what the pod has sent over UDP.
