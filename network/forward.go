@@ -17,6 +17,9 @@ type Forwarder interface {
 	Prune(ctx context.Context, all []Service) error
 	// Stands says whether the kernel has rules of Services: then it has not started anew since they were made.
 	Stands(ctx context.Context) (bool, error)
+	// Short are the Services that do not get all they ask for, and why: what this machine does not do, as a user reads it. Nobody
+	// changes it.
+	Short() map[string]string
 	// Delete removes every rule.
 	Delete(ctx context.Context) error
 }

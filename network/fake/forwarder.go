@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"ledge/network"
+	"ledge/network/service"
 )
 
 // Kernel is what survives a restart of the process that runs a Forwarder.
@@ -77,6 +78,12 @@ func (f *Forwarder) Prune(ctx context.Context, all []network.Service) error {
 // Stands implements network.Forwarder.
 func (f *Forwarder) Stands(ctx context.Context) (bool, error) {
 	return len(f.k.Services()) > 0, ctx.Err()
+}
+
+// Short implements network.Forwarder.
+func (f *Forwarder) Short() map[string]string {
+	_, short := service.Settle(f.k.Services())
+	return short
 }
 
 // Delete implements network.Forwarder.

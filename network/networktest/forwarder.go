@@ -3,7 +3,9 @@ package networktest
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,9 +82,22 @@ func restarts(t *testing.T, b Board) {
 func olderFirst(t *testing.T, b Board) {
 	f := b.Start()
 	old, young := service("a/old", "10.96.0.1", 1, "10.42.0.2:80"), service("a/young", "10.96.0.1", 2, "10.42.0.3:80")
+	short := func(names ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(f.Short())); !slices.Equal(got, names) {
+			t.Errorf("%q go without, want %q", got, names)
+		}
+	}
 	b.holds(t, "young alone", f.Update(t.Context(), []network.Service{young}), young)
+	short()
 	b.holds(t, "old comes", f.Update(t.Context(), []network.Service{old}), old)
+	short("a/young")
 	b.holds(t, "old goes", f.Update(t.Context(), []network.Service{{Name: "a/old"}}), young)
+	short()
+	b.holds(t, "old comes again", f.Prune(t.Context(), []network.Service{old, young}), old)
+	short("a/young")
+	b.holds(t, "all go", f.Prune(t.Context(), nil))
+	short()
 }
 
 func nothing(t *testing.T, b Board) {

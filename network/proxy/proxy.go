@@ -49,7 +49,7 @@ type Proxy struct {
 	standing map[string]network.Service // what of it the kernel was given
 	claims   map[service.Claim]string   // whose standing ports are
 	weight   int                        // of all that stands
-	short    []string                   // who does not get all it wants
+	short    map[string]string          // who does not get all it wants, and why
 	tables   map[family]bool            // that the kernel has
 	chains   map[chainID]bool           // that the kernel has, beside the base
 	left     bool                       // a Service left one of them: maybe nobody needs it any more
@@ -215,13 +215,21 @@ func (p *Proxy) fits(changed []network.Service) bool {
 	return weight <= service.MostElements
 }
 
-// tell says once who goes without.
-func (p *Proxy) tell(short []string) {
-	if len(short) > 0 && !slices.Equal(short, p.short) {
+// tell takes note of who goes without, and logs it once.
+func (p *Proxy) tell(short map[string]string) {
+	if len(short) > 0 && !maps.Equal(short, p.short) {
+		names := slices.Sorted(maps.Keys(short))
 		slog.Warn("some Services are not forwarded as they ask: an older one has the address and port, or there are too many endpoints",
-			"services", strings.Join(short[:min(len(short), 5)], ", "), "count", len(short))
+			"services", strings.Join(names[:min(len(names), 5)], ", "), "count", len(names))
 	}
 	p.short = short
+}
+
+// Short implements network.Forwarder.
+func (p *Proxy) Short() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.short
 }
 
 func same(a, b network.Service) bool {

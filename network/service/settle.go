@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,6 +14,17 @@ import (
 type Claim struct {
 	At       netip.AddrPort
 	Protocol string
+}
+
+// String is a claim as a user reads it.
+func (c Claim) String() string {
+	switch a := c.At.Addr(); {
+	case c.At.Port() == 0:
+		return "address " + a.String()
+	case a.IsUnspecified():
+		return fmt.Sprintf("%s port %d of its own addresses", c.Protocol, c.At.Port())
+	}
+	return c.Protocol + " " + c.At.String()
 }
 
 // Claims of a Service.
@@ -47,40 +59,44 @@ func Weight(s network.Service) (n int) {
 	return n
 }
 
+// crowded is why a Service goes without that has to leave room. It says no figure that changes: who is told hears it once.
+const crowded = "does not forward all ports of this Service: all Services together have more ports and endpoints than a board forwards, and the " +
+	"namespaces that have most go without"
+
 // Settle decides who has what several Services claim: the oldest of them. When all of them together want more than the kernel is given,
-// those of the namespaces that want most go without. It tells the names of those that do not get all they want.
-func Settle(all []network.Service) (standing []network.Service, short []string) {
+// those of the namespaces that want most go without. It tells the names of those that do not get all they want, and why: what the board
+// does not do.
+func Settle(all []network.Service) (standing []network.Service, short map[string]string) {
 	standing = slices.Clone(all)
 	slices.SortFunc(standing, func(a, b network.Service) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	taken, want, total := map[Claim]bool{}, map[string]int{}, 0
+	taken, total := map[Claim]string{}, 0
+	short = map[string]string{}
 	for i := range standing {
 		s := &standing[i]
 		free := func(c Claim) bool {
-			had := taken[c]
-			taken[c] = true
+			of, had := taken[c]
+			if !had {
+				taken[c] = s.Name
+			} else if of != s.Name && short[s.Name] == "" {
+				short[s.Name] = fmt.Sprintf("does not forward %s to this Service: the older Service %s has it", c, of)
+			}
 			return !had
 		}
-		want[s.Name] = len(s.ClusterIPs) + len(s.Forwards)
 		s.ClusterIPs = kept(s.ClusterIPs, func(a netip.Addr) bool { return free(Claim{At: netip.AddrPortFrom(a, 0)}) })
 		s.Forwards = kept(s.Forwards, func(f network.Forward) bool { return free(Claim{f.To, f.Protocol}) })
 		total += Weight(*s)
 	}
 	if total > MostElements {
-		thin(standing)
-	}
-	for _, s := range standing {
-		if len(s.ClusterIPs)+len(s.Forwards) < want[s.Name] {
-			short = append(short, s.Name)
-		}
+		thin(standing, short)
 	}
 	return kept(standing, func(s network.Service) bool { return len(s.ClusterIPs)+len(s.Forwards) > 0 }), short
 }
 
-// thin leaves as much as the kernel is given. Each namespace has its oldest first, and no more of the others than what they leave when all
-// get the same: one that makes thousands of Services takes room from itself.
-func thin(all []network.Service) {
+// thin leaves as much as the kernel is given, and notes who goes without. Each namespace has its oldest first, and no more of the others
+// than what they leave when all get the same: one that makes thousands of Services takes room from itself.
+func thin(all []network.Service, short map[string]string) {
 	type place struct{ at, upTo int } // of a Service, and the weight of its namespace with it
 	var order []place
 	of := map[string]int{}
@@ -97,6 +113,8 @@ func thin(all []network.Service) {
 			fits := total+weight(f) <= MostElements
 			if fits {
 				total += weight(f)
+			} else if short[s.Name] == "" {
+				short[s.Name] = crowded
 			}
 			return fits
 		})

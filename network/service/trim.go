@@ -20,7 +20,7 @@ import (
 type Service struct {
 	Name          string         `json:"n"` // namespace/name
 	Created       time.Time      `json:"c,omitzero"`
-	UID           types.UID      `json:"id,omitempty"` // of one that takes ports of the board: events may be about it
+	UID           types.UID      `json:"id,omitempty"` // events may be about it
 	ClusterIPs    []netip.Addr   `json:"a,omitempty"`
 	Ports         []Port         `json:"p,omitempty"`
 	InternalLocal bool           `json:"il,omitempty"` // traffic policy of ClusterIPs
@@ -108,6 +108,7 @@ func Trim(s *corev1.Service) *Service {
 		out.Target = strings.ToLower(strings.TrimSuffix(s.Spec.ExternalName, ".")) + "."
 		return out
 	}
+	out.UID = s.UID
 	_, out.Elsewhere = s.Labels[proxyNameLabel]
 	out.ClusterIPs, out.Headless = clusterIPs(s), s.Spec.ClusterIP == corev1.ClusterIPNone
 	for _, p := range s.Spec.Ports[:min(len(s.Spec.Ports), mostPorts)] {
@@ -118,9 +119,6 @@ func Trim(s *corev1.Service) *Service {
 	policy := s.Spec.InternalTrafficPolicy
 	out.InternalLocal = policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal
 	outside := s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
-	if outside {
-		out.UID = s.UID
-	}
 	out.ExternalLocal = outside && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		out.Sticky = sticky(s.Spec.SessionAffinityConfig)

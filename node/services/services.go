@@ -65,6 +65,8 @@ type Loop struct {
 
 	crossed crossings
 	unseen  grumble.Once
+	short   teller // those that do not get all they ask for
+	out     leftOut
 
 	memory memory
 	got    [2]bool // all Services, all slices, once, from the control plane or from memory; under memory.order
@@ -75,7 +77,6 @@ type Loop struct {
 	own    []netip.Addr                  // of this machine, when they were last to be had
 	dirty  map[types.NamespacedName]bool // Services to plan again
 	all    bool                          // plan all of them
-	full   bool                          // told that there are too many
 	hidden bool                          // told that pods of other boards cannot be reached
 }
 
@@ -84,6 +85,7 @@ func New(cfg Config) *Loop {
 	l := &Loop{cfg: cfg, heard: service.NewHeard(), wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}),
 		all: true, dirty: map[types.NamespacedName]bool{}, memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
 	l.doors.tell, l.crossed.tell = l.warn("FailedToStartServiceHealthcheck"), l.warn("PortInUse") // the first is kube-proxy's word
+	l.short.tell = l.warn("NotForwarded")
 	return l
 }
 
@@ -268,6 +270,7 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 	if err != nil {
 		l.again()
 	}
+	l.short.say(l.out.join(l.cfg.Forwarder.Short()))
 	if l.cfg.Listeners != nil {
 		l.unseen.About("cannot see on which ports processes of this board listen", l.crossed.look(plans, all, l.addresses(), l.cfg.Listeners))
 	}
@@ -354,6 +357,7 @@ func (l *Loop) replace(what int, list []api.Object) {
 		there[api.Key(o)] = true
 	}
 	l.heard.Keep(what, there)
+	l.out.keep(what, there)
 	for _, o := range list {
 		l.put(o)
 	}
@@ -386,6 +390,9 @@ func (l *Loop) needs() bool {
 func (l *Loop) apply(what int, e api.Event) {
 	l.memory.order.Lock()
 	defer l.memory.order.Unlock()
+	if e.Type == api.Deleted {
+		l.out.room(what, api.Key(e.Object), lacking{}, true)
+	}
 	switch {
 	case e.Type != api.Deleted:
 		l.put(e.Object)
@@ -401,25 +408,17 @@ func (l *Loop) apply(what int, e api.Event) {
 }
 
 func (l *Loop) put(o api.Object) {
-	room := true
 	if v, ok := o.(*corev1.Service); ok {
 		s := service.Trim(v)
-		room = l.heard.SetService(s)
+		l.out.room(service.OfServices, api.Key(o), lacking{api.Key(o), v.UID}, l.heard.SetService(s))
 		l.touch(api.Key(o))
 		l.need(s)
 	}
 	if v, ok := o.(*discoveryv1.EndpointSlice); ok {
-		var changed []types.NamespacedName
-		changed, room = l.heard.SetSlice(api.Key(o), service.TrimSlice(v, l.cfg.Node))
+		changed, room := l.heard.SetSlice(api.Key(o), service.TrimSlice(v, l.cfg.Node))
+		of := types.NamespacedName{Namespace: v.Namespace, Name: v.Labels[discoveryv1.LabelServiceName]}
+		l.out.room(service.OfSlices, api.Key(o), lacking{of: of}, room)
 		l.touch(changed...)
-	}
-	if !room {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !l.full {
-			l.full = true
-			slog.Warn("there are more Services than a board keeps; some go without", "most", service.MostServices)
-		}
 	}
 }
 

@@ -43,6 +43,7 @@ func (l *Loop) warn(reason string) func(name, why string) {
 		}
 		key := service.Key(name)
 		ref := corev1.ObjectReference{APIVersion: api.Services.APIVersion(), Kind: api.Services.Name, Namespace: key.Namespace, Name: key.Name}
+		ref.UID = l.out.uidOf(key)
 		l.heard.RLock()
 		if s := l.heard.Service(key); s != nil {
 			ref.UID = s.UID

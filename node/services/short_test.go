@@ -1,0 +1,117 @@
+package services
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/api/discovery"
+	"ledge/network/fake"
+	"ledge/network/service"
+)
+
+// loopWithEvents runs a Loop in a bubble, and notes what Services are told.
+func loopWithEvents(t *testing.T, plane *plane, f func(l *Loop, c *counted, told *toldEvents)) {
+	synctest.Test(t, func(t *testing.T) {
+		var told toldEvents
+		c := &counted{Forwarder: fake.NewForwarder(&fake.Kernel{})}
+		l := New(Config{Client: plane, Forwarder: c, Node: "shed", Events: &told})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx) }()
+		synctest.Wait()
+		f(l, c, &told)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// expectTold waits, and compares what was told since the last call by its beginnings.
+func expectTold(t *testing.T, what string, told *toldEvents, want ...string) {
+	t.Helper()
+	time.Sleep(3 * look)
+	synctest.Wait()
+	if !slices.EqualFunc(*told, want, strings.HasPrefix) {
+		t.Errorf("%s: told %q, want %q", what, *told, want)
+	}
+	*told = nil
+}
+
+// TestShortServicesHear: a Service whose address or port an older one has is told so once, and again when that comes again.
+func TestShortServicesHear(t *testing.T) {
+	plane := newPlane()
+	loopWithEvents(t, plane, func(_ *Loop, _ *counted, told *toldEvents) {
+		of := func(name, ip string, created int64, port int32) *corev1.Service {
+			s := svc(name, ip)
+			s.UID, s.CreationTimestamp = types.UID("uid-"+name), metav1.Unix(created, 0)
+			s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, port
+			return s
+		}
+		old, port, address := of("old", "10.43.0.1", 1, 30080), of("port", "10.43.0.2", 2, 30080), of("address", "10.43.0.1", 3, 30081)
+		plane.put(api.Services, port)
+		plane.put(api.Services, address)
+		plane.put(discovery.EndpointSlices, slice("old-1", "old", "10.42.0.2"))
+		expectTold(t, "nobody has what another wants", told)
+		plane.put(api.Services, old)
+		const address1 = "v1 Service default address uid-address Warning NotForwarded Board shed does not forward address 10.43.0.1 to this Service: " +
+			"the older Service default/old has it"
+		const port1 = "v1 Service default port uid-port Warning NotForwarded Board shed does not forward TCP port 30080 of its own addresses to " +
+			"this Service: the older Service default/old has it"
+		expectTold(t, "an older one comes", told, address1, port1)
+		plane.remove(api.Services, old)
+		expectTold(t, "it goes", told)
+		plane.put(api.Services, old)
+		expectTold(t, "it comes again", told, address1, port1)
+	})
+}
+
+// TestLeftOutServicesHear: who has no room on a board is told, though the board keeps nothing of it; a few at a time.
+func TestLeftOutServicesHear(t *testing.T) {
+	plane := newPlane()
+	loopWithEvents(t, plane, func(l *Loop, _ *counted, told *toldEvents) {
+		for i := range service.MostServices {
+			l.heard.SetService(&service.Service{Name: fmt.Sprint("default/s", i), Target: "elsewhere."})
+		}
+		late := svc("late", "10.43.0.1")
+		late.UID = "4711"
+		plane.put(api.Services, late)
+		const want = "v1 Service default late 4711 Warning NotForwarded Board shed does not forward this Service, nor answer for its name: "
+		expectTold(t, "there is no room", told, want)
+		plane.remove(api.Services, late)
+		expectTold(t, "it goes", told)
+		for i := range service.MostSlices {
+			n := types.NamespacedName{Namespace: "default", Name: fmt.Sprint("x", i)}
+			l.heard.SetSlice(n, &service.Slice{Service: "default/s0"})
+		}
+		more := slice("more", "s1", "10.42.0.2")
+		plane.put(discovery.EndpointSlices, more)
+		expectTold(t, "there is no room for a slice", told,
+			"v1 Service default s1  Warning NotForwarded Board shed does not lead to all endpoints of this Service: ")
+		plane.remove(discovery.EndpointSlices, more)
+		expectTold(t, "the slice goes", told)
+		for i := range 2 * mostLeftOut {
+			late := svc(fmt.Sprint("late", i), "10.43.0.1")
+			plane.put(api.Services, late)
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if synctest.Wait(); len(*told) == 0 || len(*told) > 2*mostTold {
+			t.Errorf("%d are told in a second", len(*told))
+		}
+		time.Sleep(30 * look)
+		if synctest.Wait(); len(*told) != mostLeftOut {
+			t.Errorf("%d are told in the end, want %d", len(*told), mostLeftOut)
+		}
+	})
+}
