@@ -32,6 +32,9 @@ func (b *Brain) conditions() []corev1.NodeCondition {
 	if b.fences.loop != nil {
 		out = append(out, b.fences.loop.Held())
 	}
+	if b.forwarding.loop != nil {
+		out = append(out, b.forwarding.loop.Forwarded())
+	}
 	return append(out, voltageCondition(b.power.voltage.Now()), b.guard.condition(), unboundedCondition(b.holds), b.debts.condition(),
 		authorityCondition(b.plane.lost()))
 }

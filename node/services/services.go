@@ -62,6 +62,7 @@ type Loop struct {
 	known  chan struct{} // closed when pods may be told what Services there are (Of)
 	doors  doors
 	failed grumble.Once
+	state  state // of the last try
 
 	crossed crossings
 	unseen  grumble.Once
@@ -267,7 +268,7 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 	case len(plans) > 0:
 		err = l.cfg.Forwarder.Update(ctx, plans)
 	}
-	if err != nil {
+	if l.state.set(err); err != nil {
 		l.again()
 	}
 	l.short.say(l.out.join(l.cfg.Forwarder.Short()))
