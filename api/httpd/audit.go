@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -64,15 +65,18 @@ const (
 
 // audit is a request on its way into the log; a nil one is not logged.
 type audit struct {
-	h     *handler
+	log   *auditLog
 	mu    sync.Mutex // notes come from wherever the request is worked on
 	event audited
 }
 
-// beginAudit starts the line of a request that changes something, or opens a way into a pod. Who only reads leaves none,
+// auditLog takes a line for each request that changes something.
+type auditLog struct{ to io.Writer } // nil: there is no log
+
+// begin starts the line of a request that changes something, or opens a way into a pod. Who only reads leaves none,
 // nor do the beats of nodes: a board's card could not bear it.
-func (h *handler) beginAudit(r *http.Request, u api.User, a attributes, version string) *audit {
-	if h.audit == nil || !isWrite(a) || isBeat(u, a) {
+func (l *auditLog) begin(r *http.Request, u api.User, a attributes, version string) *audit {
+	if l.to == nil || !isWrite(a) || isBeat(u, a) {
 		return nil
 	}
 	now := stamp(time.Now())
@@ -93,7 +97,7 @@ func (h *handler) beginAudit(r *http.Request, u api.User, a attributes, version 
 		e.Object = &auditedObject{Resource: a.resource, Namespace: a.namespace, Name: a.name, Group: a.group, Version: version,
 			Subresource: a.sub}
 	}
-	return &audit{h: h, event: e}
+	return &audit{log: l, event: e}
 }
 
 // actorKey carries the real sender of an impersonated request.
@@ -190,5 +194,5 @@ func (a *audit) write(stage string, status *auditedStatus) {
 		line = []byte(fmt.Sprintf(`{"kind":"Event","apiVersion":"audit.k8s.io/v1","error":%q}`, err))
 	}
 	// What cannot be logged does not stop a board; the log says itself what it lost.
-	_, _ = a.h.audit.Write(append(line, '\n'))
+	_, _ = a.log.to.Write(append(line, '\n'))
 }

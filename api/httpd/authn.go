@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
 	"slices"
@@ -31,15 +32,22 @@ func withoutCaller(ctx context.Context, why error) context.Context {
 // still counts.
 type Authenticate func(token string, audiences ...string) (api.User, error)
 
+// callers finds out who sends requests.
+type callers struct {
+	authenticate Authenticate // knows the bearers of tokens; nil: there are none
+	known        func(leaf *x509.Certificate) error
+	tokens       *pool // being checked
+}
+
 // callerOf is who sent a request: the subject of a verified client certificate, who a token belongs to, or the caller
 // of the connection. A TLS connection has no other identity than these.
-func (h *handler) callerOf(r *http.Request) (api.User, error) {
-	if err := h.stillKnown(r); err != nil {
+func (c *callers) callerOf(r *http.Request) (api.User, error) {
+	if err := c.stillKnown(r); err != nil {
 		return api.User{}, err
 	}
-	u, err := h.caller(r)
+	u, err := c.caller(r)
 	if conn := connOf(r.Context()); err == nil && conn != nil {
-		if err := h.countConn(conn, u, r); err != nil {
+		if err := c.countConn(conn, u, r); err != nil {
 			return u, err
 		}
 	}
@@ -57,11 +65,11 @@ func (h *handler) callerOf(r *http.Request) (api.User, error) {
 }
 
 // stillKnown asks whether a certificate counts that has not ended.
-func (h *handler) stillKnown(r *http.Request) error {
-	if h.known == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+func (c *callers) stillKnown(r *http.Request) error {
+	if c.known == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil
 	}
-	if err := h.known(r.TLS.PeerCertificates[0]); err != nil {
+	if err := c.known(r.TLS.PeerCertificates[0]); err != nil {
 		return apierrors.NewUnauthorized(err.Error())
 	}
 	return nil
@@ -69,15 +77,15 @@ func (h *handler) stillKnown(r *http.Request) error {
 
 // countConn counts a connection for its user from the first good request on. Who is sent away at that moment is either found
 // among the connections of its board or finds out here.
-func (h *handler) countConn(conn *cappedConn, u api.User, r *http.Request) error {
+func (c *callers) countConn(conn *cappedConn, u api.User, r *http.Request) error {
 	fresh, err := conn.known(u)
 	if err != nil || !fresh {
 		return err
 	}
-	if _, err := h.caller(r); err != nil {
+	if _, err := c.caller(r); err != nil {
 		return err
 	}
-	return h.stillKnown(r)
+	return c.stillKnown(r)
 }
 
 // anonymousUser is the name of callers without credentials.
@@ -94,9 +102,9 @@ func isPublic(r *http.Request) bool {
 
 func isAnonymous(u api.User) bool { return slices.Contains(u.Groups, api.UnauthenticatedGroup) }
 
-func (h *handler) caller(r *http.Request) (api.User, error) {
+func (c *callers) caller(r *http.Request) (api.User, error) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) == 0 {
-		return h.userOfToken(r)
+		return c.userOfToken(r)
 	}
 	u, ok := r.Context().Value(callerKey{}).(api.User)
 	if r.TLS != nil {
@@ -109,17 +117,17 @@ func (h *handler) caller(r *http.Request) (api.User, error) {
 }
 
 // userOfToken looks at few tokens at once: who sends them is not known, and each costs a signature to check.
-func (h *handler) userOfToken(r *http.Request) (api.User, error) {
+func (c *callers) userOfToken(r *http.Request) (api.User, error) {
 	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
-	if h.authenticate == nil || !found || !strings.EqualFold(scheme, "bearer") || len(r.Header.Values("Authorization")) != 1 {
+	if c.authenticate == nil || !found || !strings.EqualFold(scheme, "bearer") || len(r.Header.Values("Authorization")) != 1 {
 		return api.User{}, errUnauthorized()
 	}
-	checking, err := h.limits.tokens.wait(r.Context(), partySoFar(r), 1, nil)
+	checking, err := c.tokens.wait(r.Context(), partySoFar(r), 1, nil)
 	if err != nil {
 		return api.User{}, err
 	}
 	defer checking.leave()
-	u, err := h.authenticate(token)
+	u, err := c.authenticate(token)
 	if err != nil {
 		return u, errUnauthorized()
 	}

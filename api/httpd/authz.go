@@ -98,12 +98,15 @@ func isIngress(u api.User) bool {
 	return ok && namespace == metav1.NamespaceSystem && name == networking.Pods
 }
 
+// authorizer knows who may do what: by who he is (nodeRules, ingressRules), by bindings (rbac.go), and as whom else (impersonate.go).
+type authorizer struct{ client api.Client }
+
 // authorize says whether a user may do something; the error is a 403 that names all of it.
-func (h *handler) authorize(ctx context.Context, u api.User, a attributes) error {
+func (auth *authorizer) authorize(ctx context.Context, u api.User, a attributes) error {
 	if allowed(u, a) {
 		return nil
 	}
-	_, ok, err := h.granted(ctx, u, a)
+	_, ok, err := auth.granted(ctx, u, a)
 	if err == nil && !ok {
 		err = forbidden(u, a, "")
 	}

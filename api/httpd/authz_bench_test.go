@@ -48,7 +48,7 @@ func BenchmarkAuthorize(b *testing.B) {
 			u, a := api.AccountUser("ns-0", "app-0"), attributes{verb: "update", resource: "configmaps", namespace: "ns-0", name: "x"}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := h.authorize(b.Context(), u, a); err != nil {
+				if err := h.rights.authorize(b.Context(), u, a); err != nil {
 					b.Fatal(err)
 				}
 			}

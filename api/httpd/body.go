@@ -34,13 +34,16 @@ func awaitBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// intake takes in the bodies of requests, as many at once as there is room for.
+type intake struct{ limits *limits }
+
 // readToDecode takes in a body within its bound and waits until it may be decoded. done gives back both grants.
-func (h *handler) readToDecode(w http.ResponseWriter, r *request, b bound, media string) (data []byte, done func(), err error) {
-	data, free, err := h.readBody(w, r, b.bytes)
+func (in *intake) readToDecode(w http.ResponseWriter, r *request, b bound, media string) (data []byte, done func(), err error) {
+	data, free, err := in.readBody(w, r, b.bytes)
 	if err != nil {
 		return nil, nil, err
 	}
-	decoded, err := h.limits.decoding(r.Request, weightOf(data, media, b))
+	decoded, err := in.limits.decoding(r.Request, weightOf(data, media, b))
 	if err != nil {
 		free()
 		return nil, nil, err
@@ -50,7 +53,7 @@ func (h *handler) readToDecode(w http.ResponseWriter, r *request, b bound, media
 
 // readBody takes in a body of at most limit bytes. done gives back the memory it was granted; call it when the
 // bytes are no longer needed.
-func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data []byte, done func(), err error) {
+func (in *intake) readBody(w http.ResponseWriter, r *request, limit int64) (data []byte, done func(), err error) {
 	tooLarge := apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body may have %d bytes", limit))
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge
@@ -62,7 +65,7 @@ func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data
 	}
 	on := arrival{w: w, until: time.Now().Add(bodyTime)}
 	if reserve > smallBody {
-		if done, err = acquire(r.Context(), h.limits.bodies, reserve, on.press); err != nil {
+		if done, err = acquire(r.Context(), in.limits.bodies, reserve, on.press); err != nil {
 			return nil, nil, err
 		}
 	}

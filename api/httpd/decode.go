@@ -36,7 +36,7 @@ func strictnessOf(r *request) (strictness, error) {
 }
 
 // readObject reads the request's body into obj. The body must be of one of the kinds, or name none.
-func (h *handler) readObject(w *response, r *request, b bound, obj runtime.Object, kinds ...schema.GroupVersionKind) error {
+func (in *intake) readObject(w *response, r *request, b bound, obj runtime.Object, kinds ...schema.GroupVersionKind) error {
 	fields, err := strictnessOf(r)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (h *handler) readObject(w *response, r *request, b bound, obj runtime.Objec
 	if !slices.Contains([]string{mediaJSON, mediaYAML, mediaProtobuf}, media) {
 		return errMediaType("the Content-Type %q is not one of %s, %s, %s", media, mediaJSON, mediaYAML, mediaProtobuf)
 	}
-	data, free, err := h.readBody(w, r, b.bytes)
+	data, free, err := in.readBody(w, r, b.bytes)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (h *handler) readObject(w *response, r *request, b bound, obj runtime.Objec
 	if len(data) == 0 {
 		return &emptyBody{badRequest("the body is empty: a %s was expected", kinds[0].Kind)}
 	}
-	done, err := h.limits.decoding(r.Request, weightOf(data, media, b))
+	done, err := in.limits.decoding(r.Request, weightOf(data, media, b))
 	if err != nil {
 		return err
 	}

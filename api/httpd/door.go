@@ -60,7 +60,7 @@ var doorRoutes = map[string]struct {
 }
 
 func (d *door) serve(w *response, hr *http.Request) error {
-	u, err := d.h.callerOf(hr)
+	u, err := d.h.callers.callerOf(hr)
 	if err != nil {
 		return err
 	}

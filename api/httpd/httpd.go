@@ -86,23 +86,25 @@ type handler struct {
 	calls     Switchboard
 
 	checks  []Check
-	audit   io.Writer
 	version []byte // the body of /version
-	stock   bool
 	board   http.Handler
 
+	audit    auditLog
 	refusals notices // of boards
+
+	callers  *callers
+	rights   *authorizer
+	reviewer *reviewer
+	intake   *intake
+	forms    *forms
 
 	// docs are discovery and OpenAPI by path, made when one is first asked for: it takes longer than the rest of a start.
 	docs     func() (map[string]*document, error)
 	building sync.Mutex // one at a time works with the schemas, which are megabytes
 	limits   limits
 	large    map[*api.Kind]*atomic.Bool // whether a list of all was large the last time
-	// authenticate knows the bearers of tokens; nil: there are none.
-	authenticate Authenticate
-	join         Join
-	known        func(leaf *x509.Certificate) error
-	kinds        *api.Kinds
+	join     Join
+	kinds    *api.Kinds
 }
 
 // New makes the handler of an API server. The caller of a request is taken from its connection, so it must be
@@ -121,9 +123,13 @@ func newHandler(c Config) (*handler, error) {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks,
-		stock: c.StockPrinter, board: c.Board}
-	h.join, h.known, h.node, h.calls = c.Join, c.Known, c.Node, c.Calls
-	h.limits, h.authenticate, h.audit, h.dialPod = newLimits(c), c.Authenticate, c.Audit, c.DialPod
+		board: c.Board}
+	h.join, h.node, h.calls = c.Join, c.Node, c.Calls
+	h.limits, h.audit, h.dialPod = newLimits(c), auditLog{c.Audit}, c.DialPod
+	h.intake, h.forms = &intake{&h.limits}, &forms{h.limits.answers, c.StockPrinter}
+	h.callers = &callers{c.Authenticate, c.Known, h.limits.tokens}
+	h.rights = &authorizer{c.Client}
+	h.reviewer = &reviewer{c.Client, h.intake, h.rights, c.Authenticate}
 	h.dialBoard = h.limits.streams.dialer(c.DialBoard)
 	if h.dialPod == nil {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
@@ -207,7 +213,7 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 	if h.join != nil && hr.URL.Path == JoinPath {
 		return h.serveJoin(w, hr)
 	}
-	caller, err := h.callerOf(hr)
+	caller, err := h.callers.callerOf(hr)
 	if conn := connOf(hr.Context()); conn != nil {
 		conn.lastAnswer(w)
 	}
@@ -220,8 +226,8 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 	w.party = partyOf(caller, hr.RemoteAddr)
 	hr = hr.WithContext(withParty(hr.Context(), w.party))
 	a := attributes{verb: strings.ToLower(hr.Method), path: hr.URL.Path}
-	defer func() { h.noteRefusal(hr, caller, a, err) }()
-	user, err := h.impersonated(hr.Context(), caller, hr.Header)
+	defer func() { h.refusals.noteRefusal(hr, caller, a, err) }()
+	user, err := h.rights.impersonated(hr.Context(), caller, hr.Header)
 	if err != nil {
 		return err
 	}
@@ -250,9 +256,9 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 	if r.kind != nil {
 		version = r.kind.Version
 	}
-	r.audit = h.beginAudit(hr, user, a, version)
+	r.audit = h.audit.begin(hr, user, a, version)
 	w.audit = r.audit
-	err = h.authorize(r.Context(), user, a)
+	err = h.rights.authorize(r.Context(), user, a)
 	r.audit.decided(err)
 	if err != nil {
 		return err
@@ -282,7 +288,7 @@ func (h *handler) inPlace(w *response, r *request, serve func(*response, *reques
 
 // serveRoute serves a request that is allowed.
 func (h *handler) serveRoute(w *response, r *request) error {
-	if err := h.mayRead(r); err != nil {
+	if err := h.rights.mayRead(r); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(reviews, func(v review) bool { return v.path == r.route.on }) {
@@ -308,8 +314,8 @@ const HeaderMeant = "Ledge-Meant"
 // of objects apply, and who may send it is decided first.
 func (h *handler) serveBoard(w *response, r *http.Request, user api.User) error {
 	a := attributes{verb: strings.ToLower(r.Method), path: r.URL.Path}
-	w.audit = h.beginAudit(r, user, a, "")
-	err := h.authorize(r.Context(), user, a)
+	w.audit = h.audit.begin(r, user, a, "")
+	err := h.rights.authorize(r.Context(), user, a)
 	w.audit.decided(err)
 	if err != nil {
 		return err

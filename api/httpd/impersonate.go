@@ -16,13 +16,13 @@ const impersonatePrefix = "Impersonate-"
 
 // impersonated is who a request is made as (kubectl --as): the caller, unless it names another in its headers and may act
 // as every part of that one. Each part is a question of its own to authorisation, as on Kubernetes.
-func (h *handler) impersonated(ctx context.Context, caller api.User, head http.Header) (api.User, error) {
+func (auth *authorizer) impersonated(ctx context.Context, caller api.User, head http.Header) (api.User, error) {
 	as, questions, err := personIn(head)
 	if err != nil || questions == nil {
 		return caller, err
 	}
 	for _, a := range questions {
-		if err := h.authorize(ctx, caller, a); err != nil {
+		if err := auth.authorize(ctx, caller, a); err != nil {
 			return caller, err
 		}
 	}

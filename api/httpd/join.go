@@ -57,7 +57,7 @@ func (h *handler) serveJoin(w *response, r *http.Request) error {
 	if err != nil {
 		return err // not audited: whoever is out there could push all else out of the log
 	}
-	w.audit = h.beginAudit(r, api.User{Name: "system:unauthenticated"}, attributes{verb: "create", path: JoinPath}, "")
+	w.audit = h.audit.begin(r, api.User{Name: "system:unauthenticated"}, attributes{verb: "create", path: JoinPath}, "")
 	w.audit.decided(nil)
 	w.Header().Set("Content-Type", "application/x-pem-file")
 	_, err = w.Write(certificate)

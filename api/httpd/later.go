@@ -21,7 +21,7 @@ func (h *handler) listNone(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.objects(w, r, api.List{Revision: revision})
+	return h.forms.objects(w, r, api.List{Revision: revision})
 }
 
 // getNone answers 404: these kinds have no objects yet.
@@ -51,7 +51,7 @@ func (h *handler) refuse(w *response, r *request) error {
 // checkFields reads a body by the schema of its kind, whose Go type is not linked.
 func (h *handler) checkFields(w *response, r *request, media string) error {
 	b, gvk := boundOf(r.kind), r.kind.GVK()
-	data, done, err := h.readToDecode(w, r, b, media)
+	data, done, err := h.intake.readToDecode(w, r, b, media)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (h *handler) watchNone(w *response, r *request) error {
 		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 		quiet.first = append(quiet.first, api.Event{Type: api.Bookmark, Object: mark})
 	}
-	return pump(ctx, h.limits.answers, w, form, quiet, sizeOf, h.lineOf(r, form))
+	return pump(ctx, h.limits.answers, w, form, quiet, sizeOf, h.forms.lineOf(r, form))
 }
 
 // listNoneOptions checks what a list or watch of nothing is asked for, and says whether a watch wants the end of its

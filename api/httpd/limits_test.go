@@ -105,11 +105,12 @@ func protobufLength(data []byte) []byte {
 
 // The bytes of bodies held at once are bounded; heartbeats, which are small, get through all the same.
 func TestBodiesAreCounted(t *testing.T) {
-	h := &handler{limits: newLimits(Config{})}
+	l := newLimits(Config{})
+	in := &intake{&l}
 	ctx, cancel := context.WithCancel(t.Context())
 	read := func(n int) (done func(), err error) {
 		hr := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
-		_, done, err = h.readBody(httptest.NewRecorder(), &request{Request: hr}, boundData.bytes)
+		_, done, err = in.readBody(httptest.NewRecorder(), &request{Request: hr}, boundData.bytes)
 		return done, err
 	}
 	var leave []func()

@@ -53,7 +53,7 @@ func (h *handler) listMeasured(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.objects(w, r, api.List{Items: slices.DeleteFunc(all, func(o api.Object) bool { return !sel.Matches(r.kind, o) })})
+	return h.forms.objects(w, r, api.List{Items: slices.DeleteFunc(all, func(o api.Object) bool { return !sel.Matches(r.kind, o) })})
 }
 
 // getMeasured answers kubectl top with a name.
@@ -64,7 +64,7 @@ func (h *handler) getMeasured(w *response, r *request) error {
 	}
 	for _, o := range all {
 		if o.GetNamespace() == r.namespace && o.GetName() == r.name {
-			return h.object(w, r, http.StatusOK, o)
+			return h.forms.object(w, r, http.StatusOK, o)
 		}
 	}
 	return apierrors.NewNotFound(r.kind.GR(), r.name)

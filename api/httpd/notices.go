@@ -45,7 +45,7 @@ func (n *notices) due(about string) bool {
 
 // noteRefusal tells the operator of a board that wants what is not its own: who only reads the board's log may be the one who
 // stole it. An administrator who stands in for a board is none, and reads the answer.
-func (h *handler) noteRefusal(r *http.Request, caller api.User, a attributes, err error) {
+func (n *notices) noteRefusal(r *http.Request, caller api.User, a attributes, err error) {
 	// That a namespace is going away is nobody's fault: events of its last pods come too late all the time.
 	if !slices.Contains(caller.Groups, api.NodesGroup) || !apierrors.IsForbidden(err) ||
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -55,7 +55,7 @@ func (h *handler) noteRefusal(r *http.Request, caller api.User, a attributes, er
 	if a.sub != "" {
 		what += "/" + a.sub
 	}
-	if !h.refusals.due(strings.Join([]string{caller.Name, a.verb, what}, " ")) {
+	if !n.due(strings.Join([]string{caller.Name, a.verb, what}, " ")) {
 		return
 	}
 	s := statusOf(err)

@@ -36,7 +36,7 @@ func (h *handler) act(w *response, r *request, obj api.Object, kinds ...schema.G
 	if err != nil {
 		return err
 	}
-	if err := h.readObject(w, r, boundSmall, obj, kinds...); err != nil {
+	if err := h.intake.readObject(w, r, boundSmall, obj, kinds...); err != nil {
 		return err
 	}
 	if err := r.adopt(obj); err != nil {

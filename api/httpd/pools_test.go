@@ -78,12 +78,12 @@ func work(name string, not []rank, p *pool, n int, takes time.Duration) contest 
 // bodiesContest: one sends a body that does not come.
 func bodiesContest(l *limits) contest {
 	const length = 60 << 10
-	h := &handler{limits: limits{bodies: l.bodies}}
+	in := &intake{l}
 	send := func(ctx context.Context, who party, w *lazy, body io.Reader) error {
 		r := httptest.NewRequest("POST", "/", body).WithContext(withParty(ctx, who))
 		r.ContentLength = length
 		awaitBody(w, r)
-		_, done, err := h.readBody(w, &request{Request: r}, boundSmall.bytes)
+		_, done, err := in.readBody(w, &request{Request: r}, boundSmall.bytes)
 		if err == nil {
 			done()
 		}

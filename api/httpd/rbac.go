@@ -15,13 +15,13 @@ type policed interface {
 }
 
 // withPolicy lends out who may do what, as of now: what was taken away counts with the next request.
-func (h *handler) withPolicy(ctx context.Context, use func(*rbac.Policy)) error {
-	if p, ok := h.client.(policed); ok {
+func (auth *authorizer) withPolicy(ctx context.Context, use func(*rbac.Policy)) error {
+	if p, ok := auth.client.(policed); ok {
 		return p.Rights(use)
 	}
 	var p rbac.Policy
 	for _, kind := range []*api.Kind{rbac.ClusterRoles, rbac.Roles, rbac.ClusterRoleBindings, rbac.RoleBindings} {
-		list, err := h.client.List(ctx, kind, api.ListOptions{})
+		list, err := auth.client.List(ctx, kind, api.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("look for the rights of all: %w", err)
 		}
@@ -37,12 +37,12 @@ func (h *handler) withPolicy(ctx context.Context, use func(*rbac.Policy)) error 
 //
 // What stands under /ledge/ is a board's own: its parts hand out the store and the machine. So no rule can name a part of it, and
 // one that allows a verb on all paths, which charts have for /metrics and the like, does not mean it: it takes all rights.
-func (h *handler) granted(ctx context.Context, u api.User, a attributes) (grant rbac.Grant, ok bool, err error) {
+func (auth *authorizer) granted(ctx context.Context, u api.User, a attributes) (grant rbac.Grant, ok bool, err error) {
 	ask := rbac.Ask{Verb: a.verb, Group: a.group, Resource: a.resource, Subresource: a.sub, Namespace: a.namespace, Name: a.one(),
 		Path: a.path}
 	if a.resource == "" && strings.HasPrefix(a.path, boardPrefix) {
 		ask = rbac.Ask{Verb: "*", Path: "*"}
 	}
-	err = h.withPolicy(ctx, func(p *rbac.Policy) { grant, ok = p.Allows(u, ask) })
+	err = auth.withPolicy(ctx, func(p *rbac.Policy) { grant, ok = p.Allows(u, ask) })
 	return grant, ok, err
 }

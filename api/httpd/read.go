@@ -28,7 +28,7 @@ func (h *handler) get(w *response, r *request) error {
 		if err != nil {
 			return err
 		}
-		return h.object(w, r, http.StatusOK, obj)
+		return h.forms.object(w, r, http.StatusOK, obj)
 	}
 	// "Not older than": only a list can say that the revision has not happened yet (N-11.29).
 	list, err := h.client.List(r.Context(), r.kind, api.ListOptions{
@@ -41,7 +41,7 @@ func (h *handler) get(w *response, r *request) error {
 	if len(list.Items) == 0 {
 		return apierrors.NewNotFound(r.kind.GR(), r.name)
 	}
-	return h.object(w, r, http.StatusOK, list.Items[0])
+	return h.forms.object(w, r, http.StatusOK, list.Items[0])
 }
 
 func (h *handler) list(w *response, r *request) error {
@@ -66,7 +66,7 @@ func (h *handler) list(w *response, r *request) error {
 	if r.showsPeers() {
 		list = peersOf(list)
 	}
-	return h.objects(w, r, list)
+	return h.forms.objects(w, r, list)
 }
 
 // readList reads a page when it may be read, and written.

@@ -14,9 +14,9 @@ import (
 
 // mayRead is the part of a node's rights that the request line does not show: it reads the pods bound to it, the ConfigMaps, Secrets
 // and claims that these refer to, what lies on it, and the volumes of these claims. One stolen board must not hand out the secrets of all.
-func (h *handler) mayRead(r *request) error {
+func (auth *authorizer) mayRead(r *request) error {
 	if r.Method == "GET" && r.kind == api.Secrets && isIngress(r.user) {
-		return mayTake(h, r)
+		return auth.mayTake(r)
 	}
 	node, ok := nodeName(r.user)
 	if !ok || r.Method != "GET" {
@@ -27,7 +27,7 @@ func (h *handler) mayRead(r *request) error {
 		if pod != "" {
 			sel["metadata.name"] = pod
 		}
-		list, err := h.client.List(r.Context(), api.Pods, api.ListOptions{
+		list, err := auth.client.List(r.Context(), api.Pods, api.ListOptions{
 			Selection: api.Selection{Namespace: namespace, Fields: sel.AsSelector()},
 		})
 		return list.Items, err
@@ -43,7 +43,7 @@ func (h *handler) mayRead(r *request) error {
 		if name == "" {
 			return nil // it selects its own
 		}
-		index, ok := h.client.(referrer)
+		index, ok := auth.client.(referrer)
 		if !ok {
 			break
 		}
@@ -55,7 +55,7 @@ func (h *handler) mayRead(r *request) error {
 		if r.kind == api.ConfigMaps && api.IsPodNetworks(r.namespace, name) {
 			return nil
 		}
-		if index, ok := h.client.(referrer); ok {
+		if index, ok := auth.client.(referrer); ok {
 			refers, err := index.NodeRefers(node, r.kind, r.namespace, name)
 			if err != nil || refers {
 				return err
@@ -114,11 +114,11 @@ func refersTo(pod *corev1.Pod, k *api.Kind, name string) bool {
 
 // mayTake is the same of the pods that take requests in: they read the Secrets that an Ingress of their class names, unless a binding gives
 // them more.
-func mayTake(h *handler, r *request) error {
-	if _, ok, err := h.granted(r.Context(), r.user, r.attributes()); err != nil || ok {
+func (auth *authorizer) mayTake(r *request) error {
+	if _, ok, err := auth.granted(r.Context(), r.user, r.attributes()); err != nil || ok {
 		return err
 	}
-	index, ok := h.client.(ingressIndex)
+	index, ok := auth.client.(ingressIndex)
 	if !ok {
 		return forbidden(r.user, r.attributes(), "it is not known which ingresses name it")
 	}
@@ -127,7 +127,7 @@ func mayTake(h *handler, r *request) error {
 		return err
 	}
 	for _, name := range classes {
-		obj, err := h.client.Get(r.Context(), networking.IngressClasses, "", name)
+		obj, err := auth.client.Get(r.Context(), networking.IngressClasses, "", name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

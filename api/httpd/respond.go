@@ -184,8 +184,14 @@ func encode(v any, pretty bool) ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
+// forms answers with objects in the form that was asked for: as they are, as rows of a table, or their metadata alone.
+type forms struct {
+	answers *answers
+	stock   bool // print tables as Kubernetes does (Config.StockPrinter)
+}
+
 // object answers with one object, in the form the client asked for.
-func (h *handler) object(w *response, r *request, code int, obj api.Object) error {
+func (f *forms) object(w *response, r *request, code int, obj api.Object) error {
 	if r.binary() {
 		data, err := api.ToProtobuf(r.kind, obj)
 		if err == nil {
@@ -201,10 +207,10 @@ func (h *handler) object(w *response, r *request, code int, obj api.Object) erro
 	large := sizeOf(obj) >= largeAnswer
 	if large {
 		// What its body was granted keeps the number of those who wait here down. Who wrote something is told so in any case.
-		_ = h.limits.answers.enter(r.Context(), w)
+		_ = f.answers.enter(r.Context(), w)
 	}
 	w.release()
-	v, err := h.shape(form, r.kind, obj, true)
+	v, err := f.shape(form, r.kind, obj, true)
 	if err != nil {
 		return err
 	}
@@ -225,21 +231,21 @@ func (h *handler) object(w *response, r *request, code int, obj api.Object) erro
 }
 
 // shape turns an object into what goes out for it: itself, a Table of one row or its metadata.
-func (h *handler) shape(form form, k *api.Kind, obj api.Object, header bool) (any, error) {
+func (f *forms) shape(form form, k *api.Kind, obj api.Object, header bool) (any, error) {
 	switch form.as {
 	case asTable:
 		meta := metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}
-		return tableOf(k, form, []api.Object{obj}, meta, header, h.look())
+		return tableOf(k, form, []api.Object{obj}, meta, header, f.look())
 	case asMetadata:
 		return partial(obj, form.version), nil
 	}
 	return obj, nil
 }
 
-func (h *handler) look() table.Look { return table.Look{Now: time.Now(), Stock: h.stock} }
+func (f *forms) look() table.Look { return table.Look{Now: time.Now(), Stock: f.stock} }
 
 // objects answers with a list. It is written item by item: a thousand pods in one buffer are megabytes.
-func (h *handler) objects(w *response, r *request, list api.List) error {
+func (f *forms) objects(w *response, r *request, list api.List) error {
 	w.release()
 	form, err := r.form()
 	if err != nil {
@@ -250,7 +256,7 @@ func (h *handler) objects(w *response, r *request, list api.List) error {
 	head := headOf(r.kind, list)
 	switch form.as {
 	case asTable:
-		t, err := tableOf(r.kind, form, list.Items, head.Metadata, true, h.look())
+		t, err := tableOf(r.kind, form, list.Items, head.Metadata, true, f.look())
 		if err != nil {
 			return err
 		}

@@ -13,11 +13,19 @@ import (
 	"ledge/api/rbac"
 )
 
+// reviewer answers who one is and what one may, and makes the tokens of service accounts.
+type reviewer struct {
+	client       api.Client
+	intake       *intake
+	rights       *authorizer
+	authenticate Authenticate // knows the bearers of tokens; nil: there are none
+}
+
 // accessReview answers "may I" (kubectl auth can-i, N-11.16).
-func (h *handler) accessReview(w *response, r *request) error {
+func (rev *reviewer) accessReview(w *response, r *request) error {
 	var v authorizationv1.SelfSubjectAccessReview
 	kind := authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")
-	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+	if err := rev.intake.readObject(w, r, boundSmall, &v, kind); err != nil {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
@@ -25,32 +33,32 @@ func (h *handler) accessReview(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if v.Status, err = h.verdict(r.Context(), r.user, a); err != nil {
+	if v.Status, err = rev.verdict(r.Context(), r.user, a); err != nil {
 		return err
 	}
 	return w.json(http.StatusCreated, v, false)
 }
 
 // subjectReview answers "may they", to those who may ask about others.
-func (h *handler) subjectReview(w *response, r *request) error {
+func (rev *reviewer) subjectReview(w *response, r *request) error {
 	var v authorizationv1.SubjectAccessReview
 	kind := authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")
-	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+	if err := rev.intake.readObject(w, r, boundSmall, &v, kind); err != nil {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
 	var err error
-	if v.Status, err = h.answerAbout(r.Context(), v.Spec); err != nil {
+	if v.Status, err = rev.answerAbout(r.Context(), v.Spec); err != nil {
 		return err
 	}
 	return w.json(http.StatusCreated, v, false)
 }
 
 // localReview is subjectReview for one namespace.
-func (h *handler) localReview(w *response, r *request) error {
+func (rev *reviewer) localReview(w *response, r *request) error {
 	var v authorizationv1.LocalSubjectAccessReview
 	kind := authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview")
-	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+	if err := rev.intake.readObject(w, r, boundSmall, &v, kind); err != nil {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
@@ -63,13 +71,13 @@ func (h *handler) localReview(w *response, r *request) error {
 		return badRequest("spec.resourceAttributes must be given and be about the namespace %s", r.namespace)
 	}
 	var err error
-	if v.Status, err = h.answerAbout(r.Context(), v.Spec); err != nil {
+	if v.Status, err = rev.answerAbout(r.Context(), v.Spec); err != nil {
 		return err
 	}
 	return w.json(http.StatusCreated, v, false)
 }
 
-func (h *handler) answerAbout(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus,
+func (rev *reviewer) answerAbout(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus,
 	error) {
 	if s.User == "" && len(s.Groups) == 0 {
 		return authorizationv1.SubjectAccessReviewStatus{}, badRequest("at least one of user or group must be specified")
@@ -78,7 +86,7 @@ func (h *handler) answerAbout(ctx context.Context, s authorizationv1.SubjectAcce
 	if err != nil {
 		return authorizationv1.SubjectAccessReviewStatus{}, err
 	}
-	return h.verdict(ctx, api.User{Name: s.User, Groups: s.Groups}, a)
+	return rev.verdict(ctx, api.User{Name: s.User, Groups: s.Groups}, a)
 }
 
 func attributesOf(res *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (attributes, error) {
@@ -101,11 +109,11 @@ func attributesOf(res *authorizationv1.ResourceAttributes, path *authorizationv1
 	return a, nil
 }
 
-func (h *handler) verdict(ctx context.Context, u api.User, a attributes) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (rev *reviewer) verdict(ctx context.Context, u api.User, a attributes) (authorizationv1.SubjectAccessReviewStatus, error) {
 	if allowed(u, a) {
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: true}, nil
 	}
-	grant, ok, err := h.granted(ctx, u, a)
+	grant, ok, err := rev.rights.granted(ctx, u, a)
 	switch {
 	case err != nil:
 		return authorizationv1.SubjectAccessReviewStatus{}, err
@@ -116,14 +124,14 @@ func (h *handler) verdict(ctx context.Context, u api.User, a attributes) (author
 }
 
 // rulesReview answers "what may I" (kubectl auth can-i --list).
-func (h *handler) rulesReview(w *response, r *request) error {
+func (rev *reviewer) rulesReview(w *response, r *request) error {
 	var v authorizationv1.SelfSubjectRulesReview
 	kind := authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview")
-	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+	if err := rev.intake.readObject(w, r, boundSmall, &v, kind); err != nil {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
-	err := h.withPolicy(r.Context(), func(p *rbac.Policy) { v.Status = rulesOf(r.user, p.Rules(r.user, v.Spec.Namespace)) })
+	err := rev.rights.withPolicy(r.Context(), func(p *rbac.Policy) { v.Status = rulesOf(r.user, p.Rules(r.user, v.Spec.Namespace)) })
 	if err != nil {
 		return err
 	}
@@ -177,10 +185,10 @@ func rulesOf(u api.User, held []rbacv1.PolicyRule) authorizationv1.SubjectRulesR
 }
 
 // selfReview answers "who am I" (kubectl auth whoami).
-func (h *handler) selfReview(w *response, r *request) error {
+func (rev *reviewer) selfReview(w *response, r *request) error {
 	var v authenticationv1.SelfSubjectReview
 	kind := authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview")
-	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+	if err := rev.intake.readObject(w, r, boundSmall, &v, kind); err != nil {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
@@ -201,10 +209,10 @@ func userInfo(u api.User) authenticationv1.UserInfo {
 }
 
 // tokenReview says whose a token is, to those who may ask about others.
-func (h *handler) tokenReview(w *response, r *request) error {
+func (rev *reviewer) tokenReview(w *response, r *request) error {
 	var v authenticationv1.TokenReview
 	kind := authenticationv1.SchemeGroupVersion.WithKind("TokenReview")
-	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+	if err := rev.intake.readObject(w, r, boundSmall, &v, kind); err != nil {
 		return err
 	}
 	if v.Spec.Token == "" {
@@ -212,8 +220,8 @@ func (h *handler) tokenReview(w *response, r *request) error {
 	}
 	v.SetGroupVersionKind(kind)
 	v.Status = authenticationv1.TokenReviewStatus{Error: "invalid bearer token"}
-	if h.authenticate != nil {
-		if u, err := h.authenticate(v.Spec.Token, v.Spec.Audiences...); err == nil {
+	if rev.authenticate != nil {
+		if u, err := rev.authenticate(v.Spec.Token, v.Spec.Audiences...); err == nil {
 			v.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: userInfo(u), Audiences: v.Spec.Audiences}
 		}
 	}
@@ -224,13 +232,13 @@ func (h *handler) tokenReview(w *response, r *request) error {
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 // token makes a token of a service account.
-func (h *handler) token(w *response, r *request) error {
+func (rev *reviewer) token(w *response, r *request) error {
 	opts, err := r.writeOptions()
 	if err != nil {
 		return err
 	}
 	t := &authenticationv1.TokenRequest{}
-	if err := h.readObject(w, r, boundSmall, t, tokenRequestKind); err != nil {
+	if err := rev.intake.readObject(w, r, boundSmall, t, tokenRequestKind); err != nil {
 		return err
 	}
 	if err := r.adopt(t); err != nil {
@@ -240,7 +248,7 @@ func (h *handler) token(w *response, r *request) error {
 		return badRequest("name in URL does not match name in TokenRequest object")
 	}
 	t.Name = r.name
-	out, err := h.client.Create(r.Context(), r.kind, t, opts)
+	out, err := rev.client.Create(r.Context(), r.kind, t, opts)
 	if err != nil {
 		return err
 	}

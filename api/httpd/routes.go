@@ -21,8 +21,15 @@ type route struct {
 	watch  bool   // only with ?watch=true
 	verb   string // what authorisation calls it
 	kinds  func(*api.Kind) bool
-	serve  func(*handler, *response, *request) error
+	serve  serving[handler]
 	long   string // "watch" or "log" when the answer may take for ever
+}
+
+// serving is a method of the handler, or of a part of it, that answers a request.
+type serving[T any] func(*T, *response, *request) error
+
+func byReviewer(serve serving[reviewer]) serving[handler] {
+	return func(h *handler, w *response, r *request) error { return serve(h.reviewer, w, r) }
 }
 
 // The shapes of object paths. The namespaces/{ns} part is there for namespaced kinds only, and may be missing
@@ -82,7 +89,7 @@ var routes = []route{
 	{"POST", object, "binding", false, "create", pods, (*handler).bind, ""},
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
 	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},
-	{"POST", object, "token", false, "create", accounts, (*handler).token, ""},
+	{"POST", object, "token", false, "create", accounts, byReviewer((*reviewer).token), ""},
 	// Whatever the method, these let their caller do something in the pod.
 	{"GET", object, "exec", false, "create", pods, (*handler).exec, "session"},
 	{"POST", object, "exec", false, "create", pods, (*handler).exec, "session"},
@@ -107,12 +114,12 @@ var routes = []route{
 	{"GET", "/metrics/resource", "", false, verbRead, nil, (*handler).ownPage, ""},
 
 	// Who am I, and what may I.
-	{"POST", pathAccessReview, "", false, "create", nil, (*handler).accessReview, ""},
-	{"POST", pathRulesReview, "", false, "create", nil, (*handler).rulesReview, ""},
-	{"POST", pathSelfReview, "", false, "create", nil, (*handler).selfReview, ""},
-	{"POST", pathSubjectReview, "", false, "create", nil, (*handler).subjectReview, ""},
-	{"POST", pathLocalReview, "", false, "create", nil, (*handler).localReview, ""},
-	{"POST", pathTokenReview, "", false, "create", nil, (*handler).tokenReview, ""},
+	{"POST", pathAccessReview, "", false, "create", nil, byReviewer((*reviewer).accessReview), ""},
+	{"POST", pathRulesReview, "", false, "create", nil, byReviewer((*reviewer).rulesReview), ""},
+	{"POST", pathSelfReview, "", false, "create", nil, byReviewer((*reviewer).selfReview), ""},
+	{"POST", pathSubjectReview, "", false, "create", nil, byReviewer((*reviewer).subjectReview), ""},
+	{"POST", pathLocalReview, "", false, "create", nil, byReviewer((*reviewer).localReview), ""},
+	{"POST", pathTokenReview, "", false, "create", nil, byReviewer((*reviewer).tokenReview), ""},
 
 	// What there is. The paths of discovery and OpenAPI (documents.go) come on top of these.
 	{"GET", "/version", "", false, verbRead, nil, (*handler).serveVersion, ""},

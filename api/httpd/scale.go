@@ -13,12 +13,12 @@ func (h *handler) getScale(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.spoken(w, r, http.StatusOK, r.kind.ScaleOf(obj))
+	return h.forms.spoken(w, r, http.StatusOK, r.kind.ScaleOf(obj))
 }
 
 // spoken is object for what the subresource of a request answers.
-func (h *handler) spoken(w *response, r *request, code int, obj api.Object) error {
+func (f *forms) spoken(w *response, r *request, code int, obj api.Object) error {
 	as := *r
 	as.kind = r.kind.As(r.sub)
-	return h.object(w, &as, code, obj)
+	return f.object(w, &as, code, obj)
 }

@@ -50,21 +50,21 @@ func (h *handler) watch(w *response, r *request) error {
 	if wire, _, ok := h.wire(r); ok {
 		return follow(ctx, h, w, r, opts, form, wire.WatchJSON, lengthOf, lineJSON)
 	}
-	return follow(ctx, h, w, r, opts, form, h.client.Watch, sizeOf, h.lineOf(r, form))
+	return follow(ctx, h, w, r, opts, form, h.client.Watch, sizeOf, h.forms.lineOf(r, form))
 }
 
 // line writes one event of a watch; first says that it is the first one.
 type line[T any] func(out io.Writer, e api.EventOf[T], first bool) error
 
 // lineOf writes events in the form that a request asks for.
-func (h *handler) lineOf(r *request, form form) line[api.Object] {
+func (f *forms) lineOf(r *request, form form) line[api.Object] {
 	peers := r.showsPeers()
 	return func(out io.Writer, e api.Event, first bool) error {
 		if peers && e.Type != api.Bookmark {
 			e.Object = peerOf(e.Object)
 		}
 		r.kind.Stamp(e.Object)
-		object, err := h.shape(form, r.kind, e.Object, first)
+		object, err := f.shape(form, r.kind, e.Object, first)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func (h *handler) create(w *response, r *request) error {
 		return err
 	}
 	obj := r.kind.New()
-	if err := h.readObject(w, r, boundOf(r.kind), obj, r.kind.GVK()); err != nil {
+	if err := h.intake.readObject(w, r, boundOf(r.kind), obj, r.kind.GVK()); err != nil {
 		return err
 	}
 	if err := r.adopt(obj); err != nil {
@@ -35,7 +35,7 @@ func (h *handler) create(w *response, r *request) error {
 		return err
 	}
 	r.audit.named(made.GetName())
-	return h.object(w, r, http.StatusCreated, made)
+	return h.forms.object(w, r, http.StatusCreated, made)
 }
 
 func (h *handler) update(w *response, r *request) error {
@@ -45,7 +45,7 @@ func (h *handler) update(w *response, r *request) error {
 	}
 	kind := r.kind.As(r.sub)
 	obj := kind.New()
-	if err := h.readObject(w, r, boundOf(kind), obj, kind.GVK()); err != nil {
+	if err := h.intake.readObject(w, r, boundOf(kind), obj, kind.GVK()); err != nil {
 		return err
 	}
 	if err := r.adopt(obj); err != nil {
@@ -58,7 +58,7 @@ func (h *handler) update(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.spoken(w, r, http.StatusOK, made)
+	return h.forms.spoken(w, r, http.StatusOK, made)
 }
 
 // adopt gives an object the namespace of the URL, unless it names another. One that can have none is read without it, as clients send.
@@ -107,7 +107,7 @@ func (h *handler) patch(w *response, r *request) error {
 		return errMediaType("the patch format %q is not supported, only %v", media, accepted)
 	}
 	b := boundOf(r.kind)
-	data, done, err := h.readToDecode(w, r, b, media)
+	data, done, err := h.intake.readToDecode(w, r, b, media)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (h *handler) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.spoken(w, r, http.StatusOK, made)
+	return h.forms.spoken(w, r, http.StatusOK, made)
 }
 
 // apply is a server-side apply. Its configuration may be YAML or JSON; fields that do not exist are always refused, by
@@ -162,7 +162,7 @@ func (h *handler) apply(w *response, r *request, data []byte, b bound, opts api.
 	opts.Made = &made
 	create := r.attributes()
 	create.verb = "create"
-	if err := h.authorize(r.Context(), r.user, create); apierrors.IsForbidden(err) {
+	if err := h.rights.authorize(r.Context(), r.user, create); apierrors.IsForbidden(err) {
 		opts.NoCreate = err // the right to patch changes what is there, and makes nothing
 	} else if err != nil {
 		return err
@@ -172,9 +172,9 @@ func (h *handler) apply(w *response, r *request, data []byte, b bound, opts api.
 		return err
 	}
 	if made {
-		return h.object(w, r, http.StatusCreated, obj)
+		return h.forms.object(w, r, http.StatusCreated, obj)
 	}
-	return h.object(w, r, http.StatusOK, obj)
+	return h.forms.object(w, r, http.StatusOK, obj)
 }
 
 // checkPatch finds the fields of a patch that do not exist, by trying it on a copy: the patch itself is applied by
@@ -208,7 +208,7 @@ func (h *handler) readDeleteOptions(w *response, r *request) (api.DeleteOptions,
 			r.kind.GVK().GroupVersion().WithKind("DeleteOptions"),
 			{Group: "meta.k8s.io", Version: "v1", Kind: "DeleteOptions"},
 		}
-		err := h.readObject(w, r, boundSmall, &body, kinds...)
+		err := h.intake.readObject(w, r, boundSmall, &body, kinds...)
 		var none *emptyBody // a chunked body may turn out to be empty
 		if err != nil && !errors.As(err, &none) {
 			return api.DeleteOptions{}, err
@@ -227,7 +227,7 @@ func (h *handler) delete(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.object(w, r, http.StatusOK, gone)
+	return h.forms.object(w, r, http.StatusOK, gone)
 }
 
 // deleteCollection deletes what the selectors pick, each for itself, and answers the list of it (N-11.36). What
@@ -273,5 +273,5 @@ func (h *handler) deleteCollection(w *response, r *request) error {
 	if err := cmp.Or(some.Wait(), r.Context().Err()); err != nil {
 		return err
 	}
-	return h.objects(w, r, found)
+	return h.forms.objects(w, r, found)
 }
