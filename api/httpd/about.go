@@ -39,19 +39,28 @@ func (v Version) encode() ([]byte, error) {
 	}, "", "  ")
 }
 
-func (h *handler) serveVersion(w *response, _ *request) error {
-	w.body(http.StatusOK, mediaJSON, h.version)
+// about answers what this server is: its version, its health, and the documents that say what the API has (documents.go).
+type about struct {
+	version []byte  // the body of /version
+	checks  []Check // what /readyz and /healthz ask
+	// docs are discovery and OpenAPI by path, made when one is first asked for: it takes longer than the rest of a start.
+	docs   func() (map[string]*document, error)
+	limits *limits
+}
+
+func (a *about) serveVersion(w *response, _ *request) error {
+	w.body(http.StatusOK, mediaJSON, a.version)
 	return nil
 }
 
 // live says that requests are answered, and no more: a supervisor that restarts what is not live must not be told
 // of a full disk.
-func (h *handler) live(w *response, r *request) error { return h.health(w, r, nil) }
+func (a *about) live(w *response, r *request) error { return a.health(w, r, nil) }
 
 // ready asks every check.
-func (h *handler) ready(w *response, r *request) error { return h.health(w, r, h.checks) }
+func (a *about) ready(w *response, r *request) error { return a.health(w, r, a.checks) }
 
-func (h *handler) health(w *response, r *request, checks []Check) error {
+func (a *about) health(w *response, r *request, checks []Check) error {
 	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 	defer cancel()
 	name := strings.Trim(r.URL.Path, "/")

@@ -21,13 +21,20 @@ import (
 	"ledge/api/websocket"
 )
 
+// otherBoards passes on what is about the pods of other boards.
+type otherBoards struct {
+	node      string                                                   // this board
+	dialBoard func(ctx context.Context, node string) (net.Conn, error) // nil: there are no others
+	dialPod   func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
 // elsewhere says whether a pod is on another board, which has a door.
-func (h *handler) elsewhere(pod *corev1.Pod) bool {
-	return h.dialBoard != nil && pod.Spec.NodeName != "" && pod.Spec.NodeName != h.node
+func (b *otherBoards) elsewhere(pod *corev1.Pod) bool {
+	return b.dialBoard != nil && pod.Spec.NodeName != "" && pod.Spec.NodeName != b.node
 }
 
 // sessionElsewhere passes an exec or attach on that is in order, in a kubelet's words.
-func (h *handler) sessionElsewhere(w *response, r *request, pod *corev1.Pod, o sessionOptions) error {
+func (b *otherBoards) sessionElsewhere(w *response, r *request, pod *corev1.Pod, o sessionOptions) error {
 	if err := checkSession(r); err != nil {
 		return err
 	}
@@ -40,11 +47,11 @@ func (h *handler) sessionElsewhere(w *response, r *request, pod *corev1.Pod, o s
 			query.Set(name, "1")
 		}
 	}
-	return h.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", r.sub, pod.Namespace, pod.Name, o.container}, "/"), query)
+	return b.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", r.sub, pod.Namespace, pod.Name, o.container}, "/"), query)
 }
 
 // logElsewhere passes on who wants to read a log.
-func (h *handler) logElsewhere(w *response, r *request, pod *corev1.Pod, container string) error {
+func (b *otherBoards) logElsewhere(w *response, r *request, pod *corev1.Pod, container string) error {
 	if err := checkOrigin(r); err != nil {
 		return err
 	}
@@ -54,11 +61,11 @@ func (h *handler) logElsewhere(w *response, r *request, pod *corev1.Pod, contain
 	}
 	query := maps.Clone(r.query)
 	query.Del("container")
-	return h.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", "containerLogs", pod.Namespace, pod.Name, c.Name}, "/"), query)
+	return b.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", "containerLogs", pod.Namespace, pod.Name, c.Name}, "/"), query)
 }
 
 // forwardElsewhere passes on who wants to reach a pod's ports.
-func (h *handler) forwardElsewhere(w *response, r *request, pod *corev1.Pod) error {
+func (b *otherBoards) forwardElsewhere(w *response, r *request, pod *corev1.Pod) error {
 	if err := checkSession(r); err != nil {
 		return err
 	}
@@ -66,7 +73,7 @@ func (h *handler) forwardElsewhere(w *response, r *request, pod *corev1.Pod) err
 	if ports, ok := r.query["ports"]; ok {
 		query["port"] = ports
 	}
-	return h.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", "portForward", pod.Namespace, pod.Name}, "/"), query)
+	return b.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", "portForward", pod.Namespace, pod.Name}, "/"), query)
 }
 
 // checkSession wants an upgrade to what boards speak: whatever else is asked for, the answer would be the board's to choose.
@@ -90,13 +97,13 @@ func checkOrigin(r *request) error {
 
 // handOver passes a request on to the board of a pod, and back what comes of it: an answer, a log, or all that is said after
 // an upgrade, whatever is spoken then.
-func (h *handler) handOver(w *response, r *request, node, path string, query url.Values) error {
+func (b *otherBoards) handOver(w *response, r *request, node, path string, query url.Values) error {
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
 	http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Time{})
 	defer awaitBody(w.ResponseWriter, r.Request)
 	var err error
-	transport := foreign{Transport: h.boardTransport(node), judge: fromBoard, hangUp: cancel, patient: r.route.long == "log" && follows(r)}
+	transport := foreign{Transport: b.boardTransport(node), judge: fromBoard, hangUp: cancel, patient: r.route.long == "log" && follows(r)}
 	if limit, err := queryInt(query, "limitBytes"); err == nil && limit != nil {
 		transport.most = *limit
 	}
@@ -124,8 +131,8 @@ var askedHeaders = []string{"Accept", "Connection", "Upgrade", headerProtocol, "
 	"Sec-Websocket-Version"}
 
 // boardTransport makes connections that serve one request.
-func (h *handler) boardTransport(node string) *http.Transport {
-	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return h.dialBoard(ctx, node) },
+func (b *otherBoards) boardTransport(node string) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.dialBoard(ctx, node) },
 		DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: boardTime, MaxResponseHeaderBytes: maxForeignHeader}
 }
 
@@ -147,9 +154,9 @@ var boardPages = []string{"/metrics", "/metrics/resource", "/stats/summary", "/h
 
 // dialPodOf connects to the address of a pod: by its board if that is another one, for its pods may have addresses that mean
 // nothing here.
-func (h *handler) dialPodOf(pod *corev1.Pod) func(ctx context.Context, network, address string) (net.Conn, error) {
-	if !h.elsewhere(pod) {
-		return h.dialPod
+func (b *otherBoards) dialPodOf(pod *corev1.Pod) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if !b.elsewhere(pod) {
+		return b.dialPod
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		_, port, err := net.SplitHostPort(address)
@@ -157,13 +164,13 @@ func (h *handler) dialPodOf(pod *corev1.Pod) func(ctx context.Context, network, 
 			return nil, err
 		}
 		node := pod.Spec.NodeName
-		conn, err := h.dialBoard(ctx, node)
+		conn, err := b.dialBoard(ctx, node)
 		if err != nil {
 			return nil, err
 		}
 		up, err := Upgrade(ctx, conn, "/"+podAddressPath+"/"+pod.Namespace+"/"+pod.Name+"/"+port)
 		if apierrors.IsNotFound(err) { // a kubelet: its pods are reached as everywhere
-			return h.dialPod(ctx, network, address)
+			return b.dialPod(ctx, network, address)
 		}
 		return up, err
 	}

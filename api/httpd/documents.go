@@ -129,8 +129,8 @@ func newDocument(body []byte) *document {
 }
 
 // document answers one of the documents, or 304 when the client has it already.
-func (h *handler) document(w *response, r *request) error {
-	docs, err := h.docs()
+func (a *about) document(w *response, r *request) error {
+	docs, err := a.docs()
 	if err != nil {
 		return fmt.Errorf("make the documents of the API: %w", err)
 	}
@@ -164,7 +164,7 @@ func (h *handler) document(w *response, r *request) error {
 		}
 	}
 	if d.large != nil {
-		return d.large.serve(w, r, media, &h.limits)
+		return d.large.serve(w, r, media, a.limits)
 	}
 	w.body(http.StatusOK, media, d.body)
 	return nil

@@ -51,12 +51,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.h.answer(w,
 var doorRoutes = map[string]struct {
 	methods []string
 	long    string
-	serve   func(*handler, *response, *request) error
+	serve   serving[podStreams]
 }{
-	"containerLogs": {[]string{"GET"}, "log", (*handler).log},
-	"exec":          {[]string{"GET", "POST"}, "session", (*handler).exec},
-	"attach":        {[]string{"GET", "POST"}, "session", (*handler).attach},
-	"portForward":   {[]string{"GET", "POST"}, "session", (*handler).portForward},
+	"containerLogs": {[]string{"GET"}, "log", (*podStreams).log},
+	"exec":          {[]string{"GET", "POST"}, "session", (*podStreams).exec},
+	"attach":        {[]string{"GET", "POST"}, "session", (*podStreams).attach},
+	"portForward":   {[]string{"GET", "POST"}, "session", (*podStreams).portForward},
 }
 
 func (d *door) serve(w *response, hr *http.Request) error {
@@ -89,7 +89,7 @@ func (d *door) serve(w *response, hr *http.Request) error {
 	case hr.URL.Path == measuredPath:
 		return d.measured(w, r)
 	default:
-		return d.h.page(w, r, hr.URL.Path)
+		return d.h.measures.page(w, r, hr.URL.Path)
 	}
 	switch {
 	case !slices.Contains(to.methods, hr.Method):
@@ -108,7 +108,7 @@ func (d *door) serve(w *response, hr *http.Request) error {
 	}
 	r.target = target{kind: api.Pods, shape: object, namespace: segments[1], name: segments[2]}
 	r.route = &route{long: to.long}
-	return d.h.inPlace(w, r, func(w *response, r *request) error { return to.serve(d.h, w, r) })
+	return d.h.inPlace(w, r, func(w *response, r *request) error { return to.serve(d.h.pods, w, r) })
 }
 
 // measured is what this board uses, in the forms in which the control plane is asked for it.
@@ -118,7 +118,7 @@ type measuredPage struct {
 }
 
 func (d *door) measured(w *response, r *request) error {
-	page := measuredPage{d.h.metrics.NodeMetrics(r.Context()), slices.Clone(d.h.metrics.PodMetrics(r.Context()))}
+	page := measuredPage{d.h.measures.metrics.NodeMetrics(r.Context()), slices.Clone(d.h.measures.metrics.PodMetrics(r.Context()))}
 	for i, m := range page.Pods {
 		if m != nil { // labels can be long, and the control plane has them
 			short := *m
@@ -151,7 +151,7 @@ func (d *door) toPod(w *response, r *request, namespace, name, port string) erro
 	}
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
-	there, err := d.h.dialPod(ctx, "tcp", host)
+	there, err := d.h.boards.dialPod(ctx, "tcp", host)
 	if err != nil {
 		return status(http.StatusServiceUnavailable, "ServiceUnavailable", err.Error())
 	}

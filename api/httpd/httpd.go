@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -71,40 +72,29 @@ type Check struct {
 	Run  func(ctx context.Context) error
 }
 
-// handler answers API requests. It holds no state but counters.
+// handler lets requests in, one way for all (serve), and answers what is asked of objects that are kept. The rest is its parts'.
+// There is no state but counters.
 type handler struct {
-	client  api.Client
-	streams api.Streams
-	execer  api.Execer
-	forward api.Forwarder
-	metrics api.Metrics
-	dialPod func(ctx context.Context, network, address string) (net.Conn, error)
-
-	dialBoard func(ctx context.Context, node string) (net.Conn, error)
-	node      string // whose pods Streams, Exec, Forward and Metrics are of
-	measuring measuring
-	calls     Switchboard
-
-	checks  []Check
-	version []byte // the body of /version
-	board   http.Handler
-
+	client   api.Client
+	kinds    *api.Kinds
+	board    http.Handler // what stands under /ledge/; nil: nothing
+	join     Join         // nil: none may join
+	limits   limits
+	large    map[*api.Kind]*atomic.Bool // whether a list of all was large the last time
 	audit    auditLog
 	refusals notices // of boards
 
-	callers  *callers
-	rights   *authorizer
-	reviewer *reviewer
-	intake   *intake
-	forms    *forms
-
-	// docs are discovery and OpenAPI by path, made when one is first asked for: it takes longer than the rest of a start.
-	docs     func() (map[string]*document, error)
-	building sync.Mutex // one at a time works with the schemas, which are megabytes
-	limits   limits
-	large    map[*api.Kind]*atomic.Bool // whether a list of all was large the last time
-	join     Join
-	kinds    *api.Kinds
+	intake   *intake     // of bodies
+	forms    *forms      // of answers
+	callers  *callers    // who asks
+	rights   *authorizer // what he may do
+	reviewer *reviewer   // questions about both
+	pods     *podStreams
+	measures *measures
+	boards   *otherBoards
+	tunnels  tunnels
+	later    *laterKinds
+	about    *about
 }
 
 // New makes the handler of an API server. The caller of a request is taken from its connection, so it must be
@@ -122,30 +112,27 @@ func newHandler(c Config) (*handler, error) {
 	if c.Client == nil {
 		return nil, errors.New("make API handler: no client given")
 	}
-	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks,
-		board: c.Board}
-	h.join, h.node, h.calls = c.Join, c.Node, c.Calls
-	h.limits, h.audit, h.dialPod = newLimits(c), auditLog{c.Audit}, c.DialPod
-	h.intake, h.forms = &intake{&h.limits}, &forms{h.limits.answers, c.StockPrinter}
-	h.callers = &callers{c.Authenticate, c.Known, h.limits.tokens}
-	h.rights = &authorizer{c.Client}
-	h.reviewer = &reviewer{c.Client, h.intake, h.rights, c.Authenticate}
-	h.dialBoard = h.limits.streams.dialer(c.DialBoard)
-	if h.dialPod == nil {
-		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	version, err := c.Version.encode()
+	if err != nil {
+		return nil, fmt.Errorf("make API handler: %w", err)
 	}
-	if h.kinds = c.Kinds; h.kinds == nil {
-		h.kinds = kinds.All
-	}
-	h.large = map[*api.Kind]*atomic.Bool{}
+	h := &handler{client: c.Client, kinds: cmp.Or(c.Kinds, kinds.All), board: c.Board, join: c.Join, limits: newLimits(c),
+		large: map[*api.Kind]*atomic.Bool{}, audit: auditLog{c.Audit}, tunnels: tunnels{c.Calls}}
 	for _, k := range h.kinds.All() {
 		h.large[k] = new(atomic.Bool)
 	}
-	var err error
-	if h.version, err = c.Version.encode(); err != nil {
-		return nil, fmt.Errorf("make API handler: %w", err)
+	h.intake, h.forms = &intake{&h.limits}, &forms{h.limits.answers, c.StockPrinter}
+	h.callers, h.rights = &callers{c.Authenticate, c.Known, h.limits.tokens}, &authorizer{c.Client}
+	h.reviewer = &reviewer{c.Client, h.intake, h.rights, c.Authenticate}
+	h.boards = &otherBoards{c.Node, h.limits.streams.dialer(c.DialBoard), c.DialPod}
+	if h.boards.dialPod == nil {
+		h.boards.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
-	h.docs = sync.OnceValues(func() (map[string]*document, error) { return documents(h.kinds) })
+	h.pods = &podStreams{c.Client, c.Streams, c.Exec, c.Forward, h.boards}
+	h.measures = &measures{client: c.Client, metrics: c.Metrics, boards: h.boards, forms: h.forms}
+	h.later = &laterKinds{client: c.Client, kinds: h.kinds, intake: h.intake, forms: h.forms, answers: h.limits.answers}
+	docs := sync.OnceValues(func() (map[string]*document, error) { return documents(h.kinds) })
+	h.about = &about{version, c.Checks, docs, &h.limits}
 	return h, nil
 }
 
@@ -179,6 +166,11 @@ func (r *request) attributes() attributes {
 
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.answer(w, r, h.serve) }
+
+// PodMetrics implements Handler.
+func (h *handler) PodMetrics(ctx context.Context) ([]*api.PodMetrics, error) {
+	return h.measures.PodMetrics(ctx)
+}
 
 // panicked tells the log where, and whoever asked that it is not their mistake. It is called where the panic is recovered.
 func panicked(r *http.Request, p any) error {
@@ -234,8 +226,8 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 	if user.Name != caller.Name {
 		hr = hr.WithContext(context.WithValue(hr.Context(), actorKey{}, caller))
 	}
-	if h.calls != nil && hr.URL.Path == TunnelPath {
-		return h.serveTunnel(w, hr, caller, user)
+	if h.tunnels.calls != nil && hr.URL.Path == TunnelPath {
+		return h.tunnels.serveTunnel(w, hr, caller, user)
 	}
 	if h.board != nil && strings.HasPrefix(hr.URL.Path, boardPrefix) {
 		return h.serveBoard(w, hr, user)

@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"slices"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,26 +13,36 @@ import (
 	"ledge/api/openapi"
 )
 
+// laterKinds answers what is asked of kinds that have no objects yet.
+type laterKinds struct {
+	client   api.Client
+	kinds    *api.Kinds
+	intake   *intake
+	forms    *forms
+	answers  *answers
+	building sync.Mutex // one at a time works with the schemas, which are megabytes
+}
+
 // listNone answers the list of a kind that has no objects yet: empty, at the revision the store is at.
-func (h *handler) listNone(w *response, r *request) error {
+func (l *laterKinds) listNone(w *response, r *request) error {
 	if _, err := r.listNoneOptions(); err != nil {
 		return err
 	}
-	revision, err := h.revisionNow(r.Context())
+	revision, err := l.revisionNow(r.Context())
 	if err != nil {
 		return err
 	}
-	return h.forms.objects(w, r, api.List{Revision: revision})
+	return l.forms.objects(w, r, api.List{Revision: revision})
 }
 
 // getNone answers 404: these kinds have no objects yet.
-func (h *handler) getNone(_ *response, r *request) error {
+func (l *laterKinds) getNone(_ *response, r *request) error {
 	return apierrors.NewNotFound(r.kind.GR(), r.name)
 }
 
 // refuse says that no such object can be made. Who asked for unknown fields to be refused hears of those first, as on
 // Kubernetes: a file can be checked although it cannot be applied.
-func (h *handler) refuse(w *response, r *request) error {
+func (l *laterKinds) refuse(w *response, r *request) error {
 	fields, err := strictnessOf(r)
 	if err != nil {
 		return err
@@ -40,8 +51,8 @@ func (h *handler) refuse(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if fields == strict && (media == mediaJSON || media == mediaYAML) && slices.Contains(h.kinds.Later, r.kind) {
-		if err := h.checkFields(w, r, media); err != nil {
+	if fields == strict && (media == mediaJSON || media == mediaYAML) && slices.Contains(l.kinds.Later, r.kind) {
+		if err := l.checkFields(w, r, media); err != nil {
 			return err
 		}
 	}
@@ -49,9 +60,9 @@ func (h *handler) refuse(w *response, r *request) error {
 }
 
 // checkFields reads a body by the schema of its kind, whose Go type is not linked.
-func (h *handler) checkFields(w *response, r *request, media string) error {
+func (l *laterKinds) checkFields(w *response, r *request, media string) error {
 	b, gvk := boundOf(r.kind), r.kind.GVK()
-	data, done, err := h.intake.readToDecode(w, r, b, media)
+	data, done, err := l.intake.readToDecode(w, r, b, media)
 	if err != nil {
 		return err
 	}
@@ -67,8 +78,8 @@ func (h *handler) checkFields(w *response, r *request, media string) error {
 	if err != nil {
 		return badRequest("%s in version %q cannot be handled: %v", gvk.Kind, gvk.GroupVersion(), err)
 	}
-	h.building.Lock() // the schemas are megabytes
-	defer h.building.Unlock()
+	l.building.Lock() // the schemas are megabytes
+	defer l.building.Unlock()
 	all, err := openapi.Schemas()
 	if err != nil {
 		return err
@@ -81,7 +92,7 @@ func (h *handler) checkFields(w *response, r *request, media string) error {
 }
 
 // watchNone is a watch in which nothing ever happens.
-func (h *handler) watchNone(w *response, r *request) error {
+func (l *laterKinds) watchNone(w *response, r *request) error {
 	initial, err := r.listNoneOptions()
 	if err != nil {
 		return err
@@ -100,13 +111,13 @@ func (h *handler) watchNone(w *response, r *request) error {
 	quiet := &quietWatch{ctx: ctx}
 	if initial {
 		mark := &metav1.PartialObjectMetadata{}
-		if mark.ResourceVersion, err = h.revisionNow(ctx); err != nil {
+		if mark.ResourceVersion, err = l.revisionNow(ctx); err != nil {
 			return err
 		}
 		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 		quiet.first = append(quiet.first, api.Event{Type: api.Bookmark, Object: mark})
 	}
-	return pump(ctx, h.limits.answers, w, form, quiet, sizeOf, h.forms.lineOf(r, form))
+	return pump(ctx, l.answers, w, form, quiet, sizeOf, l.forms.lineOf(r, form))
 }
 
 // listNoneOptions checks what a list or watch of nothing is asked for, and says whether a watch wants the end of its
@@ -124,8 +135,8 @@ func (r *request) listNoneOptions() (initial bool, err error) {
 }
 
 // revisionNow is the revision the store is at.
-func (h *handler) revisionNow(ctx context.Context) (string, error) {
-	list, err := h.client.List(ctx, api.Namespaces, api.ListOptions{Limit: 1})
+func (l *laterKinds) revisionNow(ctx context.Context) (string, error) {
+	list, err := l.client.List(ctx, api.Namespaces, api.ListOptions{Limit: 1})
 	return list.Revision, err
 }
 

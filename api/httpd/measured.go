@@ -35,18 +35,18 @@ const (
 )
 
 // measuredElsewhere asks the boards that are ready what they use. One that does not answer is left out.
-func (h *handler) measuredElsewhere(ctx context.Context) (measuredPage, error) {
-	m := &h.measuring
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if h.dialBoard == nil || time.Since(m.at) < measuredFor && !m.at.IsZero() {
-		return m.page, nil
+func (m *measures) measuredElsewhere(ctx context.Context) (measuredPage, error) {
+	last := &m.measuring
+	last.mu.Lock()
+	defer last.mu.Unlock()
+	if m.boards.dialBoard == nil || time.Since(last.at) < measuredFor && !last.at.IsZero() {
+		return last.page, nil
 	}
-	nodes, err := h.client.List(ctx, api.Nodes, api.ListOptions{})
+	nodes, err := m.client.List(ctx, api.Nodes, api.ListOptions{})
 	if err != nil {
 		return measuredPage{}, err
 	}
-	pods, err := h.client.List(ctx, api.Pods, api.ListOptions{})
+	pods, err := m.client.List(ctx, api.Pods, api.ListOptions{})
 	if err != nil {
 		return measuredPage{}, err
 	}
@@ -68,13 +68,13 @@ func (h *handler) measuredElsewhere(ctx context.Context) (measuredPage, error) {
 	places := make(chan struct{}, measureMost)
 	for _, o := range nodes.Items {
 		node, ok := o.(*corev1.Node)
-		if !ok || node.Name == h.node || !api.NodeReady(node) {
+		if !ok || node.Name == m.boards.node || !api.NodeReady(node) {
 			continue
 		}
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			page, err := h.measuredOn(ctx, node, on[node.Name])
+			page, err := m.measuredOn(ctx, node, on[node.Name])
 			if err != nil {
 				return
 			}
@@ -84,17 +84,17 @@ func (h *handler) measuredElsewhere(ctx context.Context) (measuredPage, error) {
 		})
 	}
 	all.Wait()
-	m.at, m.page = time.Now(), out
+	last.at, last.page = time.Now(), out
 	return out, nil
 }
 
 // measuredOn asks one board.
-func (h *handler) measuredOn(ctx context.Context, node *corev1.Node, pods map[string]*corev1.Pod) (measuredPage, error) {
+func (m *measures) measuredOn(ctx context.Context, node *corev1.Node, pods map[string]*corev1.Pod) (measuredPage, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://board"+measuredPath, nil)
 	if err != nil {
 		return measuredPage{}, err
 	}
-	resp, err := foreign{Transport: h.boardTransport(node.Name), judge: fromBoard}.RoundTrip(req)
+	resp, err := foreign{Transport: m.boards.boardTransport(node.Name), judge: fromBoard}.RoundTrip(req)
 	if err != nil {
 		return measuredPage{}, err
 	}

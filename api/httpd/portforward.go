@@ -28,23 +28,23 @@ const (
 	maxPorts        = 16 // by channels
 )
 
-func (h *handler) portForward(w *response, r *request) error {
-	if h.forward == nil {
+func (p *podStreams) portForward(w *response, r *request) error {
+	if p.forward == nil {
 		return status(http.StatusNotImplemented, "NotImplemented", "this server cannot forward ports")
 	}
-	pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, r.name)
+	pod, err := api.Get[*corev1.Pod](r.Context(), p.client, api.Pods, r.namespace, r.name)
 	if err != nil {
 		return err
 	}
 	if pod.Status.Phase != corev1.PodRunning {
 		return badRequest("unable to forward port because pod is not running. Current status=%v", pod.Status.Phase)
 	}
-	if h.elsewhere(pod) {
-		return h.forwardElsewhere(w, r, pod)
+	if p.boards.elsewhere(pod) {
+		return p.boards.forwardElsewhere(w, r, pod)
 	}
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
-	f := &forwarding{ctx: ctx, to: h.forward, namespace: r.namespace, pod: r.name, pairs: map[string]*streamPair{}}
+	f := &forwarding{ctx: ctx, to: p.forward, namespace: r.namespace, pod: r.name, pairs: map[string]*streamPair{}}
 	conn, err := openTunnel(w, r, f)
 	if err != nil || conn == nil {
 		return err

@@ -26,7 +26,7 @@ import (
 // proxy hands a request on to a port of a pod, or of one of the pods behind a service:
 // /api/v1/namespaces/x/pods/web:8080/proxy/any/thing. What the pod answers goes back as it is, but for redirects to itself and links
 // of its pages.
-func (h *handler) proxy(w *response, r *request) error {
+func (p *podStreams) proxy(w *response, r *request) error {
 	scheme, name, port, err := splitProxyName(r.name)
 	if err != nil {
 		return err
@@ -47,11 +47,11 @@ func (h *handler) proxy(w *response, r *request) error {
 		}
 	}
 	if r.kind == api.Services {
-		if name, port, err = behind(r.Context(), h.client, r.namespace, name, port); err != nil {
+		if name, port, err = behind(r.Context(), p.client, r.namespace, name, port); err != nil {
 			return err
 		}
 	}
-	pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, name)
+	pod, err := api.Get[*corev1.Pod](r.Context(), p.client, api.Pods, r.namespace, name)
 	if err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func (h *handler) proxy(w *response, r *request) error {
 	// A body may take its time: what it holds is one of its caller's few sessions, and nothing else.
 	http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Time{})
 	defer awaitBody(w.ResponseWriter, r.Request) // the rest that nobody reads
-	p := podRequest{scheme: scheme, host: host, rest: r.rest, from: r.Request}
-	p.prefix = strings.TrimSuffix(r.URL.EscapedPath(), r.rest)
-	proxy := httputil.ReverseProxy{Rewrite: p.rewrite, Transport: foreign{Transport: podTransport(h.dialPodOf(pod)), judge: p.answered},
+	to := podRequest{scheme: scheme, host: host, rest: r.rest, from: r.Request}
+	to.prefix = strings.TrimSuffix(r.URL.EscapedPath(), r.rest)
+	proxy := httputil.ReverseProxy{Rewrite: to.rewrite, Transport: foreign{Transport: podTransport(p.boards.dialPodOf(pod)), judge: to.answered},
 		ErrorLog:     log.New(io.Discard, "", 0), // what goes wrong is answered, or cuts the connection
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e }}
 	proxy.ServeHTTP(flushing{w}, r.WithContext(ctx))

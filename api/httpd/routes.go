@@ -32,6 +32,22 @@ func byReviewer(serve serving[reviewer]) serving[handler] {
 	return func(h *handler, w *response, r *request) error { return serve(h.reviewer, w, r) }
 }
 
+func byPodStreams(serve serving[podStreams]) serving[handler] {
+	return func(h *handler, w *response, r *request) error { return serve(h.pods, w, r) }
+}
+
+func byMeasures(serve serving[measures]) serving[handler] {
+	return func(h *handler, w *response, r *request) error { return serve(h.measures, w, r) }
+}
+
+func byLaterKinds(serve serving[laterKinds]) serving[handler] {
+	return func(h *handler, w *response, r *request) error { return serve(h.later, w, r) }
+}
+
+func byAbout(serve serving[about]) serving[handler] {
+	return func(h *handler, w *response, r *request) error { return serve(h.about, w, r) }
+}
+
 // The shapes of object paths. The namespaces/{ns} part is there for namespaced kinds only, and may be missing
 // where everywhere says so.
 const (
@@ -66,11 +82,11 @@ var routes = []route{
 	{"DELETE", object, "", false, "delete", writable, (*handler).delete, ""},
 
 	// Kinds that have no objects yet.
-	{"GET", collection, "", false, "list", later, (*handler).listNone, ""},
-	{"GET", collection, "", true, "watch", later, (*handler).watchNone, "watch"},
-	{"GET", everywhere, "", false, "list", later, (*handler).listNone, ""},
-	{"GET", everywhere, "", true, "watch", later, (*handler).watchNone, "watch"},
-	{"GET", object, "", false, "get", later, (*handler).getNone, ""},
+	{"GET", collection, "", false, "list", later, byLaterKinds((*laterKinds).listNone), ""},
+	{"GET", collection, "", true, "watch", later, byLaterKinds((*laterKinds).watchNone), "watch"},
+	{"GET", everywhere, "", false, "list", later, byLaterKinds((*laterKinds).listNone), ""},
+	{"GET", everywhere, "", true, "watch", later, byLaterKinds((*laterKinds).watchNone), "watch"},
+	{"GET", object, "", false, "get", later, byLaterKinds((*laterKinds).getNone), ""},
 
 	// Subresources.
 	{"GET", object, api.StatusSub, false, "get", has(api.StatusSub), (*handler).get, ""},
@@ -88,30 +104,30 @@ var routes = []route{
 	{"PUT", object, api.Finalize, false, "update", has(api.Finalize), (*handler).update, ""},
 	{"POST", object, "binding", false, "create", pods, (*handler).bind, ""},
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
-	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},
+	{"GET", object, "log", false, "get", pods, byPodStreams((*podStreams).log), "log"},
 	{"POST", object, "token", false, "create", accounts, byReviewer((*reviewer).token), ""},
 	// Whatever the method, these let their caller do something in the pod.
-	{"GET", object, "exec", false, "create", pods, (*handler).exec, "session"},
-	{"POST", object, "exec", false, "create", pods, (*handler).exec, "session"},
-	{"GET", object, "attach", false, "create", pods, (*handler).attach, "session"},
-	{"POST", object, "attach", false, "create", pods, (*handler).attach, "session"},
-	{"GET", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
-	{"POST", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
-	{"GET", object, "proxy", false, "get", proxied, (*handler).proxy, "session"},
-	{"HEAD", object, "proxy", false, "get", proxied, (*handler).proxy, "session"},
-	{"OPTIONS", object, "proxy", false, "get", proxied, (*handler).proxy, "session"},
-	{"POST", object, "proxy", false, "create", proxied, (*handler).proxy, "session"},
-	{"PUT", object, "proxy", false, "update", proxied, (*handler).proxy, "session"},
-	{"PATCH", object, "proxy", false, "patch", proxied, (*handler).proxy, "session"},
-	{"DELETE", object, "proxy", false, "delete", proxied, (*handler).proxy, "session"},
+	{"GET", object, "exec", false, "create", pods, byPodStreams((*podStreams).exec), "session"},
+	{"POST", object, "exec", false, "create", pods, byPodStreams((*podStreams).exec), "session"},
+	{"GET", object, "attach", false, "create", pods, byPodStreams((*podStreams).attach), "session"},
+	{"POST", object, "attach", false, "create", pods, byPodStreams((*podStreams).attach), "session"},
+	{"GET", object, "portforward", false, "create", pods, byPodStreams((*podStreams).portForward), "session"},
+	{"POST", object, "portforward", false, "create", pods, byPodStreams((*podStreams).portForward), "session"},
+	{"GET", object, "proxy", false, "get", proxied, byPodStreams((*podStreams).proxy), "session"},
+	{"HEAD", object, "proxy", false, "get", proxied, byPodStreams((*podStreams).proxy), "session"},
+	{"OPTIONS", object, "proxy", false, "get", proxied, byPodStreams((*podStreams).proxy), "session"},
+	{"POST", object, "proxy", false, "create", proxied, byPodStreams((*podStreams).proxy), "session"},
+	{"PUT", object, "proxy", false, "update", proxied, byPodStreams((*podStreams).proxy), "session"},
+	{"PATCH", object, "proxy", false, "patch", proxied, byPodStreams((*podStreams).proxy), "session"},
+	{"DELETE", object, "proxy", false, "delete", proxied, byPodStreams((*podStreams).proxy), "session"},
 
 	// What is measured, and what a node serves itself.
-	{"GET", collection, "", false, "list", measured, (*handler).listMeasured, ""},
-	{"GET", everywhere, "", false, "list", measured, (*handler).listMeasured, ""},
-	{"GET", object, "", false, "get", measured, (*handler).getMeasured, ""},
-	{"GET", object, "proxy", false, "get", nodes, (*handler).nodeProxy, ""},
-	{"GET", "/metrics", "", false, verbRead, nil, (*handler).ownPage, ""},
-	{"GET", "/metrics/resource", "", false, verbRead, nil, (*handler).ownPage, ""},
+	{"GET", collection, "", false, "list", measured, byMeasures((*measures).listMeasured), ""},
+	{"GET", everywhere, "", false, "list", measured, byMeasures((*measures).listMeasured), ""},
+	{"GET", object, "", false, "get", measured, byMeasures((*measures).getMeasured), ""},
+	{"GET", object, "proxy", false, "get", nodes, byMeasures((*measures).nodeProxy), ""},
+	{"GET", "/metrics", "", false, verbRead, nil, byMeasures((*measures).ownPage), ""},
+	{"GET", "/metrics/resource", "", false, verbRead, nil, byMeasures((*measures).ownPage), ""},
 
 	// Who am I, and what may I.
 	{"POST", pathAccessReview, "", false, "create", nil, byReviewer((*reviewer).accessReview), ""},
@@ -122,17 +138,17 @@ var routes = []route{
 	{"POST", pathTokenReview, "", false, "create", nil, byReviewer((*reviewer).tokenReview), ""},
 
 	// What there is. The paths of discovery and OpenAPI (documents.go) come on top of these.
-	{"GET", "/version", "", false, verbRead, nil, (*handler).serveVersion, ""},
-	{"GET", "/healthz", "", false, verbRead, nil, (*handler).ready, ""},
-	{"GET", "/readyz", "", false, verbRead, nil, (*handler).ready, ""},
-	{"GET", "/livez", "", false, verbRead, nil, (*handler).live, ""},
+	{"GET", "/version", "", false, verbRead, nil, byAbout((*about).serveVersion), ""},
+	{"GET", "/healthz", "", false, verbRead, nil, byAbout((*about).ready), ""},
+	{"GET", "/readyz", "", false, verbRead, nil, byAbout((*about).ready), ""},
+	{"GET", "/livez", "", false, verbRead, nil, byAbout((*about).live), ""},
 }
 
 // refusalRoute answers who would make an object of a kind that has none. It is not in discovery.
-var refusalRoute = &route{method: "POST", on: collection, verb: "create", serve: (*handler).refuse}
+var refusalRoute = &route{method: "POST", on: collection, verb: "create", serve: byLaterKinds((*laterKinds).refuse)}
 
 // documentRoute answers the generated paths: discovery and OpenAPI.
-var documentRoute = &route{method: "GET", verb: verbRead, serve: (*handler).document}
+var documentRoute = &route{method: "GET", verb: verbRead, serve: byAbout((*about).document)}
 
 const (
 	pathAccessReview  = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -187,7 +203,7 @@ func (h *handler) find(r *request) error {
 		}
 		allowed = append(allowed, c.method)
 	}
-	docs, err := h.docs()
+	docs, err := h.about.docs()
 	if err != nil {
 		return fmt.Errorf("make the documents of the API: %w", err)
 	}

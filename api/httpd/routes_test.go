@@ -18,7 +18,7 @@ func bare(t testing.TB) *handler {
 	if _, err := docs(); err != nil {
 		t.Fatal(err)
 	}
-	return &handler{docs: docs, kinds: kinds.All}
+	return &handler{about: &about{docs: docs}, kinds: kinds.All}
 }
 
 // routeOf finds the route of a request line.

@@ -36,6 +36,16 @@ const (
 	channelClose = 255
 )
 
+// podStreams answers what goes on between a client and a pod: its logs (log.go), exec and attach, forwarded ports (portforward.go), and
+// requests to the pod itself (proxy.go).
+type podStreams struct {
+	client  api.Client
+	streams api.Streams   // nil: no logs
+	execer  api.Execer    // nil: no exec, no attach
+	forward api.Forwarder // nil: no forwarded ports
+	boards  *otherBoards
+}
+
 // session is a running exec or attach as its client sees it, over either transport. The writers and readers end when it does.
 type session struct {
 	stdin          io.Reader
@@ -76,7 +86,7 @@ func (r *request) sessionOptions() (o sessionOptions, err error) {
 }
 
 // exec runs a command in a container.
-func (h *handler) exec(w *response, r *request) error {
+func (p *podStreams) exec(w *response, r *request) error {
 	command, length := r.query["command"], 0
 	for _, c := range command {
 		length += len(c)
@@ -87,40 +97,40 @@ func (h *handler) exec(w *response, r *request) error {
 	case length > maxCommand:
 		return badRequest("the command may have %d bytes", maxCommand)
 	}
-	return h.session(w, r, "exec into", func(ctx context.Context, o sessionOptions, s *session) (int, error) {
-		return h.execer.Exec(ctx, r.namespace, r.name, api.Exec{Container: o.container, Command: command,
+	return p.session(w, r, "exec into", func(ctx context.Context, o sessionOptions, s *session) (int, error) {
+		return p.execer.Exec(ctx, r.namespace, r.name, api.Exec{Container: o.container, Command: command,
 			Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr, TTY: o.tty, Resize: s.resize})
 	})
 }
 
 // attach joins the streams of a container. How the container ends is for its status to tell.
-func (h *handler) attach(w *response, r *request) error {
-	return h.session(w, r, "attach", func(ctx context.Context, o sessionOptions, s *session) (int, error) {
-		return 0, h.execer.Attach(ctx, r.namespace, r.name, api.Attach{Container: o.container,
+func (p *podStreams) attach(w *response, r *request) error {
+	return p.session(w, r, "attach", func(ctx context.Context, o sessionOptions, s *session) (int, error) {
+		return 0, p.execer.Attach(ctx, r.namespace, r.name, api.Attach{Container: o.container,
 			Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr, Resize: s.resize})
 	})
 }
 
 // session carries the streams between a client and a container, over WebSocket or SPDY.
-func (h *handler) session(w *response, r *request, doing string,
+func (p *podStreams) session(w *response, r *request, doing string,
 	do func(context.Context, sessionOptions, *session) (code int, err error)) error {
 	o, err := r.sessionOptions()
 	if err != nil {
 		return err
 	}
-	if h.execer == nil {
+	if p.execer == nil {
 		return status(http.StatusNotImplemented, "NotImplemented", "this server cannot "+doing+" containers")
 	}
 	// What can be wrong is said now, as a Status: after the upgrade there is only text.
-	pod, c, err := h.running(r, o.container, doing)
+	pod, c, err := p.running(r, o.container, doing)
 	if err != nil {
 		return err
 	}
 	if o.container = c.Name; doing == "attach" && o.stdin && !c.Stdin {
 		return badRequest("container %s of pod %s has no stdin to attach to: its spec does not say stdin: true", c.Name, r.name)
 	}
-	if h.elsewhere(pod) {
-		return h.sessionElsewhere(w, r, pod, o)
+	if p.boards.elsewhere(pod) {
+		return p.boards.sessionElsewhere(w, r, pod, o)
 	}
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
@@ -148,8 +158,8 @@ func openSession(w *response, r *request, o sessionOptions) (*session, error) {
 }
 
 // running checks that a pod has a container that runs, and picks the one that is meant.
-func (h *handler) running(r *request, name, doing string) (*corev1.Pod, *corev1.Container, error) {
-	pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, r.name)
+func (p *podStreams) running(r *request, name, doing string) (*corev1.Pod, *corev1.Container, error) {
+	pod, err := api.Get[*corev1.Pod](r.Context(), p.client, api.Pods, r.namespace, r.name)
 	if err != nil {
 		return nil, nil, err
 	}

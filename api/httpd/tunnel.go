@@ -24,8 +24,11 @@ type Switchboard interface {
 	Claim(node, id string) (deliver func(net.Conn), ok bool)
 }
 
+// tunnels are the connections by which boards are called.
+type tunnels struct{ calls Switchboard }
+
 // serveTunnel is for boards, each for itself: nobody can stand in for one.
-func (h *handler) serveTunnel(w *response, r *http.Request, caller, user api.User) error {
+func (t *tunnels) serveTunnel(w *response, r *http.Request, caller, user api.User) error {
 	node, ok := nodeName(caller)
 	if !ok || user.Name != caller.Name {
 		return status(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%q is no board: nobody calls it", user.Name))
@@ -34,7 +37,7 @@ func (h *handler) serveTunnel(w *response, r *http.Request, caller, user api.Use
 		return errMethod(r.Method, []string{http.MethodGet})
 	}
 	if id := r.URL.Query().Get("call"); id != "" {
-		return h.answerCall(w, r, node, id)
+		return t.answerCall(w, r, node, id)
 	}
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
@@ -44,7 +47,7 @@ func (h *handler) serveTunnel(w *response, r *http.Request, caller, user api.Use
 	if w.flush() != nil {
 		return nil
 	}
-	h.calls.Wait(ctx, node, func(id string) error {
+	t.calls.Wait(ctx, node, func(id string) error {
 		w.extend()
 		if _, err := fmt.Fprintln(w, id); err != nil {
 			return err
@@ -55,11 +58,11 @@ func (h *handler) serveTunnel(w *response, r *http.Request, caller, user api.Use
 }
 
 // answerCall takes over the connection of a board that answers.
-func (h *handler) answerCall(w *response, r *http.Request, node, id string) error {
+func (t *tunnels) answerCall(w *response, r *http.Request, node, id string) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), upgradeTCP) {
 		return badRequest("unable to upgrade: an Upgrade to %s is needed here", upgradeTCP)
 	}
-	deliver, ok := h.calls.Claim(node, id)
+	deliver, ok := t.calls.Claim(node, id)
 	if !ok {
 		return errNoPath()
 	}

@@ -20,14 +20,9 @@ const (
 	mostMutexFiles = 3
 )
 
-// methodsOf are the types that were beyond this when it became a rule. The numbers may only sink.
-var methodsOf = map[string]int{
-	"api/httpd.handler": 91,
-}
-
 func TestTypesAreSmall(t *testing.T) {
 	methods, _ := shapes(t)
-	within(t, "methods", methods, mostMethods, methodsOf)
+	within(t, "methods", methods, mostMethods)
 }
 
 func TestMutexesAreLocal(t *testing.T) {
@@ -36,24 +31,15 @@ func TestMutexesAreLocal(t *testing.T) {
 	for mutex, in := range taken {
 		files[mutex] = len(in)
 	}
-	within(t, "files that take it", files, mostMutexFiles, nil)
+	within(t, "files that take it", files, mostMutexFiles)
 }
 
-// within holds every count to most, or to what stands for it among the exceptions. An exception that is not needed is one.
-func within(t *testing.T, what string, counts map[string]int, most int, exceptions map[string]int) {
+// within holds every count to most.
+func within(t *testing.T, what string, counts map[string]int, most int) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		allowed, excepted := exceptions[name]
-		switch n := counts[name]; {
-		case !excepted && n > most:
+		if n := counts[name]; n > most {
 			t.Errorf("%s: %d %s, at most %d: take a part out of it", name, n, what, most)
-		case excepted && n > allowed:
-			t.Errorf("%s: %d %s, there were %d: this number may only sink", name, n, what, allowed)
-		}
-	}
-	for name, allowed := range exceptions {
-		if counts[name] <= most {
-			t.Errorf("%s: %d %s; its exception (%d) may go", name, counts[name], what, allowed)
 		}
 	}
 }
