@@ -66,7 +66,8 @@ func (p *podStreams) proxy(w *response, r *request) error {
 	defer awaitBody(w.ResponseWriter, r.Request) // the rest that nobody reads
 	to := podRequest{scheme: scheme, host: host, rest: r.rest, from: r.Request}
 	to.prefix = strings.TrimSuffix(r.URL.EscapedPath(), r.rest)
-	proxy := httputil.ReverseProxy{Rewrite: to.rewrite, Transport: foreign{Transport: podTransport(p.boards.dialPodOf(pod)), judge: to.answered},
+	proxy := httputil.ReverseProxy{Rewrite: to.rewrite,
+		Transport:    foreign{Transport: podTransport(p.boards.dialPodOf(pod)), judge: to.answered},
 		ErrorLog:     log.New(io.Discard, "", 0), // what goes wrong is answered, or cuts the connection
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e }}
 	proxy.ServeHTTP(flushing{w}, r.WithContext(ctx))
