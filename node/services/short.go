@@ -28,10 +28,10 @@ type lacking struct {
 const mostLeftOut = 256
 
 var noRoom = [2]string{
-	service.OfServices: fmt.Sprintf("does not forward this Service, nor answer for its name: it keeps %d Services, and no namespace more than it leaves "+
-		"to others", service.MostServices),
-	service.OfSlices: fmt.Sprintf("does not lead to all endpoints of this Service: it keeps %d EndpointSlices, and no namespace more than it leaves "+
-		"to others", service.MostSlices),
+	service.OfServices: fmt.Sprintf("does not forward this Service, nor answer for its name: it keeps %d Services, and no namespace "+
+		"more than it leaves to others", service.MostServices),
+	service.OfSlices: fmt.Sprintf("does not lead to all endpoints of this Service: it keeps %d EndpointSlices, and no namespace "+
+		"more than it leaves to others", service.MostSlices),
 }
 
 // keep forgets those that are gone.

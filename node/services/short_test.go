@@ -64,10 +64,10 @@ func TestShortServicesHear(t *testing.T) {
 		plane.put(discovery.EndpointSlices, slice("old-1", "old", "10.42.0.2"))
 		expectTold(t, "nobody has what another wants", told)
 		plane.put(api.Services, old)
-		const address1 = "v1 Service default address uid-address Warning NotForwarded Board shed does not forward address 10.43.0.1 to this Service: " +
-			"the older Service default/old has it"
-		const port1 = "v1 Service default port uid-port Warning NotForwarded Board shed does not forward TCP port 30080 of its own addresses to " +
-			"this Service: the older Service default/old has it"
+		const address1 = "v1 Service default address uid-address Warning NotForwarded Board shed does not forward address 10.43.0.1 " +
+			"to this Service: the older Service default/old has it"
+		const port1 = "v1 Service default port uid-port Warning NotForwarded Board shed does not forward TCP port 30080 of its own " +
+			"addresses to this Service: the older Service default/old has it"
 		expectTold(t, "an older one comes", told, address1, port1)
 		plane.remove(api.Services, old)
 		expectTold(t, "it goes", told)

@@ -27,7 +27,8 @@ func (l *Loop) Forwarded() corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: "ServiceTrouble"}
 	if err := l.state.trouble.Load(); err != nil {
 		c.Status, c.Reason = corev1.ConditionTrue, "NotInTheKernel"
-		c.Message = fmt.Sprintf("Services may not lead to their pods from this board: %v; 'ledge doctor' tries what the kernel needs for them", *err)
+		c.Message = fmt.Sprintf("Services may not lead to their pods from this board: %v; 'ledge doctor' tries what the kernel needs for them",
+			*err)
 	}
 	return c
 }
