@@ -20,6 +20,7 @@ import (
 	"ledge/config"
 	"ledge/host"
 	"ledge/network"
+	"ledge/network/dns"
 	"ledge/network/given"
 	"ledge/node"
 	"ledge/node/claims"
@@ -109,6 +110,7 @@ type Brain struct {
 	network    network.Setup
 	given      *given.Network // nil: pods have the host's network
 	forwarding forwarding
+	asked      dns.Counts // questions for names
 	fences     fences
 	names      *names // nil: pods' questions for names are not answered here
 	agent      *node.Agent

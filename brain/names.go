@@ -66,6 +66,13 @@ func (n *names) servers(named []string) []string {
 	return nil
 }
 
+// questions tells how many were answered, by kind.
+func (b *Brain) questions(each func(kind string, n uint64)) {
+	for i, kind := range dns.Kinds {
+		each(kind, b.asked[i].Load())
+	}
+}
+
 // move says that the pods have another network.
 func (n *names) move() {
 	if n == nil {
@@ -160,7 +167,8 @@ func (n *names) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := dns.Config{Zone: zone, Pods: cidr, Stale: n.b.File.Names.GivesStale(), Resolvers: dns.Resolvers(n.resolvConf, n.at.Addr())}
+	cfg := dns.Config{Zone: zone, Pods: cidr, Stale: n.b.File.Names.GivesStale(), Resolvers: dns.Resolvers(n.resolvConf, n.at.Addr()),
+		Counts: &n.b.asked}
 	if n.b.File.Names.Walks() {
 		cfg.Searches = n.b.agent.Searches
 	}

@@ -214,6 +214,7 @@ func (b *Brain) openAgent() error {
 		NoPodNetwork: b.Bridge == place.NoBridge,
 		Unconfined:   b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
 	cfg.Handed = b.fences.handed
+	cfg.Questions = b.questions
 	cfg.Seen, cfg.Services = b.forwarding.shown(b.given), b.forwarding.of()
 	if b.plane != nil {
 		cfg.Lineage, cfg.Restore = b.store.Lineage(), b.plane.client.Restore

@@ -21,6 +21,7 @@ func (u usage) metricsText() []byte {
 	u.a.evictor.WriteMetrics(t)
 	u.oomMetrics(t)
 	u.claimMetrics(t)
+	u.nameMetrics(t)
 	return []byte(t.String())
 }
 
@@ -40,6 +41,16 @@ func (u usage) shutdownMetrics(t *stats.Text) {
 	begun, ended := u.a.cfg.Shutdowns()
 	gauge("kubelet_graceful_shutdown_start_time_seconds", "[ALPHA] When the last graceful shutdown began, in seconds since 1970.", begun)
 	gauge("kubelet_graceful_shutdown_end_time_seconds", "[ALPHA] When the last graceful shutdown ended; 0 while it goes on.", ended)
+}
+
+// nameMetrics are the questions for names that this board has answered.
+func (u usage) nameMetrics(t *stats.Text) {
+	if u.a.cfg.Questions == nil {
+		return
+	}
+	const name = "ledge_dns_questions_total"
+	t.Head(name, "counter", "Questions of pods for names, by where the answer came from.")
+	u.a.cfg.Questions(func(kind string, n uint64) { t.Line(name, float64(n), "kind", kind) })
 }
 
 // pullMetrics are what a kubelet says of images, under its names; what it has no name for is ledge's.

@@ -103,6 +103,8 @@ type Config struct {
 	Seen func(*corev1.Node) bool
 	// Shutdowns is when the last orderly shutdown began and when it ended, for the metrics. May be nil.
 	Shutdowns func() (begun, ended time.Time)
+	// Questions for names that this board has answered so far, by kind, for the metrics. May be nil.
+	Questions func(each func(kind string, n uint64))
 
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool

@@ -24,6 +24,8 @@ type Answer struct {
 	Records       []dnsmessage.Resource // the answer itself, CNAMEs first
 	Authority     []dnsmessage.Resource // the SOA, where there are no records
 	Extra         []dnsmessage.Resource // addresses that are asked for next
+
+	from int // which kind it is
 }
 
 // lower is a name as it is compared.

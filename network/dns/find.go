@@ -72,7 +72,7 @@ func (z *Zone) resolve(q dnsmessage.Question, ask lookup) (Answer, error) {
 				return Answer{}, err
 			}
 		}
-		a.RCode, a.Authority = next.RCode, next.Authority
+		a.RCode, a.Authority, a.from = next.RCode, next.Authority, next.from
 		a.Records = append(a.Records, next.Records...)
 		if !ours {
 			return a, nil // resolvers follow CNAMEs themselves

@@ -56,6 +56,9 @@ func (f *forwarder) remembered(q dnsmessage.Question) (Answer, error) {
 	if !ok || stale && !(f.stale && f.silent()) {
 		return Answer{}, errAsk
 	}
+	if a.from = fromCache; stale {
+		a.from = fromStale
+	}
 	return a, nil
 }
 
@@ -116,9 +119,11 @@ func (f *forwarder) fetch(ctx context.Context, q dnsmessage.Question) (Answer, e
 	a, err := f.exchange(asking, q)
 	if err == nil {
 		f.cache.put(q, a, time.Now())
+		a.from = fromOutside
 		return a, nil
 	}
 	if have {
+		old.from = fromStale
 		return old, nil
 	}
 	return Answer{}, err

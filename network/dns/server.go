@@ -35,6 +35,8 @@ type Config struct {
 	Resolvers func() []netip.AddrPort
 	// Stale gives answers that have run out when no resolver answers.
 	Stale bool
+	// Counts are counted up. May be nil.
+	Counts *Counts
 }
 
 // Server answers questions. It is made once: a new pair of sockets goes on with what it remembers.
@@ -113,6 +115,7 @@ func (s *Server) answerUDP(ctx context.Context, conn *net.UDPConn, p packet, all
 		return
 	}
 	say := func(a Answer) {
+		s.count(q, a)
 		if out, err := pack(q, a, q.size); err == nil {
 			_, _ = conn.WriteToUDPAddrPort(out, p.from)
 		}
@@ -124,6 +127,9 @@ func (s *Server) answerUDP(ctx context.Context, conn *net.UDPConn, p packet, all
 		return
 	}
 	if !s.asked.take(who) {
+		if s.cfg.Counts != nil {
+			s.cfg.Counts[refused].Add(1)
+		}
 		return // it asks again
 	}
 	all.Go(func() {
@@ -191,6 +197,7 @@ func (s *Server) converse(ctx context.Context, conn net.Conn, who netip.Addr) {
 			return
 		}
 		a, _ := s.answer(q, who, func(q dnsmessage.Question) (Answer, error) { return s.out.ask(ctx, q) })
+		s.count(q, a)
 		out, err := pack(q, a, tcpSize)
 		if err != nil {
 			return

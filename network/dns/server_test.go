@@ -32,7 +32,7 @@ func startServer(t testing.TB, out ...*resolver) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{at: at, Server: New(Config{Zone: z, Pods: netip.MustParsePrefix("127.0.0.0/25"), Stale: true,
+	l := &lab{at: at, Server: New(Config{Zone: z, Counts: &Counts{}, Pods: netip.MustParsePrefix("127.0.0.0/25"), Stale: true,
 		Resolvers: forwarderTo(true, out...).resolvers, Searches: func(who netip.Addr) []string {
 			if who == netip.MustParseAddr("127.0.0.7") {
 				return []string{"default.svc.cluster.local.", "svc.cluster.local.", "cluster.local."}
