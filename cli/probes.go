@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
 	"time"
 
 	"ledge/api/board"
 	"ledge/host"
+	"ledge/node/claims"
 	"ledge/shutdown"
 )
 
@@ -79,14 +81,48 @@ func judgeLock(r board.Shutdown, systemd bool, winner string) host.Probe {
 
 // runDirProbe is doctor's: where the run state cannot be written no pod starts. Of a run directory that is not there nothing is said.
 func (c *Command) runDirProbe() []host.Probe {
-	fs, err := host.New(host.Config{}).Filesystem(c.RunDir)
+	has, err := host.New(host.Config{}).Filesystem(c.RunDir)
 	if err != nil {
 		return nil
 	}
-	p := host.Probe{Name: "run directory", Detail: fmt.Sprintf("%s: %d MB free", c.RunDir, fs.Available/1e6)}
-	if fs.Available < 1<<20 || fs.Inodes > 0 && fs.InodesFree < 64 {
-		p.Err = fmt.Errorf("%s is full: %d bytes and %d inodes are free", c.RunDir, fs.Available, fs.InodesFree)
+	p := host.Probe{Name: "run directory", Detail: fmt.Sprintf("%s: %d MB free", c.RunDir, has.Available/1e6)}
+	if has.Available < 1<<20 || has.Inodes > 0 && has.InodesFree < 64 {
+		p.Err = fmt.Errorf("%s is full: %d bytes and %d inodes are free", c.RunDir, has.Available, has.InodesFree)
 		p.Remedy = "remove what fills it, such as files of other programs; until then no pod starts"
 	}
+	return []host.Probe{p}
+}
+
+// asideNamed is how many of those put aside doctor names.
+const asideNamed = 10
+
+// asideProbe names what restores have put out of the way of claims, which takes room until somebody removes it.
+func asideProbe(shelf *claims.Shelf) []host.Probe {
+	p := host.Probe{Name: "restored claims"}
+	list, err := shelf.Aside()
+	switch {
+	case errors.Is(err, fs.ErrPermission), err == nil && len(list) == 0:
+		return nil
+	case err != nil:
+		p.Err, p.Remedy = err, "look at "+shelf.Path("")
+		return []host.Probe{p}
+	}
+	total, least := int64(0), ""
+	var named []string
+	for i, a := range list {
+		size := megabytes(a.Bytes)
+		if a.More {
+			size, least = "at least "+size, "at least "
+		}
+		if total += a.Bytes; i < asideNamed {
+			named = append(named, fmt.Sprintf("%s (%s)", a.Name, size))
+		}
+	}
+	if more := len(list) - len(named); more > 0 {
+		named = append(named, fmt.Sprintf("and %d more", more))
+	}
+	p.Err = fmt.Errorf("a restore has put aside what was in the place of %d claims, %s%s in all: %s", len(list), least, megabytes(total),
+		strings.Join(named, ", "))
+	p.Remedy = "when nobody needs it any more: rm -r " + shelf.Path(".old-*")
 	return []host.Probe{p}
 }

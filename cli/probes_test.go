@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,29 @@ func TestShutdownProbe(t *testing.T) {
 		if got := toldBy(p); !strings.HasPrefix(got, want) {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+// TestAsideProbe: doctor names what restores have put aside, what it takes up and how to be rid of it; claims it does not name.
+func TestAsideProbe(t *testing.T) {
+	shelf := shelfOf(t.TempDir())
+	if got := asideProbe(shelf); got != nil {
+		t.Errorf("no claims: %+v", got)
+	}
+	must(t, os.MkdirAll(shelf.Path("pvc-1"), 0o700))
+	if got := asideProbe(shelf); got != nil {
+		t.Errorf("a claim: %+v", got)
+	}
+	for _, name := range []string{"pvc-1", "pvc-2"} {
+		old := shelf.Path(".old-" + name + "-20261127T120000")
+		must(t, os.MkdirAll(filepath.Join(old, "in"), 0o700))
+		must(t, os.WriteFile(filepath.Join(old, "in", "row"), make([]byte, 2_600_000), 0o600))
+		must(t, os.Link(filepath.Join(old, "in", "row"), filepath.Join(old, "same")))
+	}
+	want := "a restore has put aside what was in the place of 2 claims, 5.2 MB in all: .old-pvc-1-20261127T120000 (2.6 MB), " +
+		".old-pvc-2-20261127T120000 (2.6 MB) -> when nobody needs it any more: rm -r " + shelf.Path("") + "/.old-*"
+	if got := asideProbe(shelf); len(got) != 1 || toldBy(got[0]) != want {
+		t.Errorf("%+v, want\n%s", got, want)
 	}
 }
 

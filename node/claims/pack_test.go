@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"ledge/internal/testrun"
 )
@@ -169,6 +171,55 @@ func TestPack(t *testing.T) { // N-13.15
 	if aside, _ := filepath.Glob(other.Path(".old-pvc-1-*/newer")); len(aside) != 1 {
 		t.Errorf("what was there: %q", aside)
 	}
+}
+
+// TestAside: what a restore has put aside is no claim: nothing removes it, none is removed for it, nothing bounds it, and no backup has it.
+func TestAside(t *testing.T) { // N-13.15
+	s := settled(t, func(dir string) { must(t, os.WriteFile(dir+"/row", []byte("1"), 0o600)) })
+	archive, _ := pack(t, s)
+	sizes := s.sizes.(*played)
+	old := sizes.Number(open(t, s.Path("pvc-1")))
+	_, err := unpack(s, archive)
+	must(t, err)
+	aside, err := s.Aside()
+	if err != nil || len(aside) != 1 || !strings.HasPrefix(aside[0].Name, ".old-pvc-1-") {
+		t.Fatalf("aside: %+v %v", aside, err)
+	}
+	if f := open(t, s.Path(aside[0].Name)); sizes.Number(f) != old || sizes.uses[old].MaxBytes != 0 {
+		t.Errorf("number %x: %+v", old, sizes.uses[old])
+	}
+	dirs, err := s.Dirs()
+	if err != nil || len(dirs) != 1 || dirs[0].Name != "pvc-1" {
+		t.Errorf("claims: %+v %v", dirs, err)
+	}
+	v := volumeOf("1", "1Gi")
+	v.Spec.Local.Path = s.Path(v.Name)
+	if got := Plan(World{Dirs: dirs, Volumes: []*corev1.PersistentVolume{v}, Path: s.Path}); len(got) != 0 {
+		t.Errorf("the loop would %+v", got)
+	}
+	must(t, errors.Join(s.Sweep(newPrefix), s.Sweep(gonePrefix)))
+	if got := lies(t, s); got != aside[0].Name+" pvc-1" {
+		t.Errorf("there is %s", got)
+	}
+	testrun.Succeeds(t, time.Minute, "a backup is made again", func() error {
+		_, err := s.Pack(io.Discard)
+		return err
+	})
+	if _, p := pack(t, s); p.Claims != 1 || p.Files != 1 {
+		t.Errorf("a backup has %+v", p)
+	}
+	must(t, errors.Join(s.Remove("pvc-1"), s.Sweep(gonePrefix)))
+	if got := lies(t, s); got != aside[0].Name {
+		t.Errorf("without its claim there is %s", got)
+	}
+}
+
+func open(t *testing.T, dir string) *os.File {
+	t.Helper()
+	f, err := os.Open(dir)
+	must(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 // lastDir is when the claim itself was changed, by its archive: removing a file from it is a change.

@@ -42,6 +42,7 @@ type Dir struct {
 //	claims/.new-<volume>       one that is not whole yet
 //	claims/.gone-<volume>      one that is being removed
 //	claims/.kept-<volume>      an empty file: nobody removes <volume>
+//	claims/.old-<volume>-TIME  what a restore has put aside; a person removes it, nobody else
 //
 // A name of a volume does not begin with a dot. Whether the name is one, who calls has looked.
 type Shelf struct {
@@ -54,6 +55,7 @@ const (
 	newPrefix  = ".new-"
 	gonePrefix = ".gone-"
 	keptPrefix = ".kept-"
+	oldPrefix  = ".old-"
 )
 
 // firstNumber is far from those that people give.
@@ -296,17 +298,22 @@ func (s *Shelf) Sweep(prefix string) error {
 	return errors.Join(errs...)
 }
 
+// unbind takes the bound off a directory's number, which is nobody's as soon as nothing bears it.
+func (s *Shelf) unbind(f *os.File) error {
+	if number := s.sizes.Number(f); number != 0 && s.sizes.On(f) == nil {
+		return s.sizes.Bound(f, number, 0, 0)
+	}
+	return nil
+}
+
 // removeTree deletes a directory with all that is in it, and gives its number back. What a pod has mounted there is not touched.
 func (s *Shelf) removeTree(entry string) error {
 	f, err := s.open(entry)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case err == nil:
-		if number := s.sizes.Number(f); number != 0 && s.sizes.On(f) == nil {
-			err = s.sizes.Bound(f, number, 0, 0) // first: what bears it is found again, and makes it nobody's by going
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
+	case err == nil: // first: what bears the number is found again, and makes it nobody's by going
+		if err = errors.Join(s.unbind(f), f.Close()); err != nil {
 			return err
 		}
 	}

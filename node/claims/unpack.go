@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,16 +58,29 @@ func (s *Shelf) Unpack(r io.Reader) (names []string, err error) {
 	}
 	aside := time.Now().UTC().Format("-20060102T150405")
 	for _, name := range u.done { // a cut in between: it is aside, and who restores again finds no harm done
-		if _, err := os.Lstat(s.Path(name)); err == nil {
-			if err := s.disk.Move(s.Path(name), s.Path(".old-"+name+aside)); err != nil {
-				return nil, err
-			}
+		if err := s.putAside(name, oldPrefix+name+aside); err != nil {
+			return nil, err
 		}
 		if err := s.disk.Move(s.Path(newPrefix+name), s.Path(name)); err != nil {
 			return nil, err
 		}
 	}
 	return u.done, nil
+}
+
+// putAside gives what is in a claim's place another name, if there is anything. Nothing bounds it from then on, and no claim is it.
+func (s *Shelf) putAside(name, old string) error {
+	f, err := s.open(name)
+	if err == nil {
+		err = errors.Join(s.unbind(f), f.Close())
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(s.Path(name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return s.disk.Move(s.Path(name), s.Path(old))
 }
 
 func (u *unpacker) close() error {
