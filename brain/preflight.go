@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/brain/place"
 	"ledge/host"
+	"ledge/node/claims"
 )
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
@@ -17,6 +19,9 @@ func (b *Brain) preflight() error {
 		return err
 	}
 	if err := place.CheckRunDir(b.RunDir); err != nil {
+		return err
+	}
+	if err := claims.NewShelf(filepath.Join(b.DataDir, "claims"), nil).Restoring(); err != nil {
 		return err
 	}
 	for _, c := range b.rims.Host.Essentials(b.DataDir) {

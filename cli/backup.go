@@ -53,12 +53,13 @@ func backup(ctx context.Context, c *Command) error {
 		if err != nil {
 			return err
 		}
+		r, shelf := storage.Restore{Dir: storeOf(dataDir), Backup: file, Check: checkFile}, shelfOf(dataDir)
 		if o.claims {
-			if err := restoreClaims(ctx, c, dataDir, file); err != nil {
-				return err
-			}
+			err = c.restoreWithClaims(ctx, r, shelf)
+		} else if err = shelf.Restoring(); err == nil {
+			err = r.Run(ctx)
 		}
-		if err := storage.RestoreDir(ctx, storeOf(dataDir), file, checkFile); err != nil {
+		if err != nil {
 			return stopFirst(err)
 		}
 		_, err = fmt.Fprintf(c.out, "restored %s into %s\n", file, dataDir)

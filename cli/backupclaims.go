@@ -31,7 +31,7 @@ func saveWithClaims(ctx context.Context, c *Command, given, file string) error {
 		return err
 	}
 	shelf := shelfOf(dataDir)
-	if err := unused(ctx, c, shelf); err != nil {
+	if err := errors.Join(shelf.Restoring(), unused(ctx, c, shelf)); err != nil {
 		return err
 	}
 	if err := c.saveBackup(ctx, dataDir, file); err != nil {
@@ -121,34 +121,33 @@ func withArchive(file string, fn func(io.Reader) error) error {
 	return fn(r)
 }
 
-// restoreClaims puts the claims of a backup in their place. The store is checked first: one of them alone would be worth little.
-func restoreClaims(ctx context.Context, c *Command, dataDir, file string) error {
+// restoreWithClaims puts store and claims of a backup in their place. Both are on disk, whole, before either is: what can fail for want of
+// room has not failed then. A cut from there on keeps the board from starting until they were restored again.
+func (c *Command) restoreWithClaims(ctx context.Context, r storage.Restore, shelf *claims.Shelf) error {
 	if c.reachable() == nil {
-		return stopFirst(fmt.Errorf("restore claims: a node runs on %s: %w", c.RunDir, storage.ErrInUse))
+		return fmt.Errorf("restore claims: a node runs on %s: %w", c.RunDir, storage.ErrInUse)
 	}
-	if err := checkFile(ctx, file); err != nil {
-		return err
+	var u *claims.Unpacked
+	r.Before = func() error {
+		if err := unused(ctx, c, shelf); err != nil {
+			return err
+		}
+		err := withArchive(r.Backup+claimsSuffix, func(in io.Reader) (err error) {
+			u, err = shelf.Unpack(bufio.NewReaderSize(in, 1<<20))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := u.Begin(); err != nil {
+			return errors.Join(err, u.Drop())
+		}
+		return nil
 	}
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return err
+	r.After = func() error { return u.Place() }
+	if err := r.Run(ctx); err != nil {
+		return errors.Join(err, shelf.Restoring())
 	}
-	release, err := storage.Hold(storeOf(dataDir))
-	if err != nil {
-		return stopFirst(err)
-	}
-	defer release()
-	shelf := shelfOf(dataDir)
-	if err := unused(ctx, c, shelf); err != nil {
-		return err
-	}
-	var names []string
-	err = withArchive(file+claimsSuffix, func(r io.Reader) (err error) {
-		names, err = shelf.Unpack(bufio.NewReaderSize(r, 1<<20))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(c.out, "restored %d claims into %s; what was there is beside them, as .old-NAME-TIME\n", len(names), shelf.Path(""))
+	_, err := fmt.Fprintf(c.out, "restored %d claims into %s; what was there is beside them, as .old-NAME-TIME\n", len(u.Names), shelf.Path(""))
 	return err
 }

@@ -81,24 +81,47 @@ func BackupDir(dir string, w io.Writer) error {
 	return wrap("backup", err)
 }
 
-// RestoreDir puts a checked backup in the place of the store of a directory. The file that was there is kept as
-// evidence. It is refused while a ledge has the store open. Verifying a backup is Check, or CheckChild.
-func RestoreDir(ctx context.Context, dir, backup string, check func(context.Context, string) error) error {
-	cfg := Config{Dir: dir, Check: check}
+// Restore puts a backup in the place of the store of a directory. The file that was there is kept as evidence.
+type Restore struct {
+	Dir, Backup string
+	Check       func(context.Context, string) error // Check, or CheckChild; nil: Check
+	Disk        durable.Disk
+	Before      func() error // the backup is whole and beside the store, nothing is changed yet: an error leaves all as it was
+	After       func() error // it is in its place
+}
+
+// Run is refused while a ledge has the store open, and holds it until it returns.
+func (r Restore) Run(ctx context.Context) error {
+	cfg := Config{Dir: r.Dir, Check: r.Check}
 	if err := cfg.setDefaults(); err != nil {
 		return err
 	}
-	if err := cfg.Check(ctx, backup); err != nil {
+	if err := cfg.Check(ctx, r.Backup); err != nil {
 		return wrap("restore", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return wrap("restore", err)
 	}
-	lock, err := lockDir(dir, 0)
+	lock, err := lockDir(r.Dir, 0)
 	if err != nil {
 		return wrap("restore", err)
 	}
 	defer lock.Close()
+	in, err := os.Open(r.Backup)
+	if err != nil {
+		return wrap("restore", err)
+	}
+	defer in.Close()
+	beside := cfg.path("restore" + tempSuffix)
+	if err := r.Disk.Write(beside, in, 0o600); err != nil {
+		return wrap("restore", err)
+	}
+	defer os.Remove(beside)
+	if r.Before != nil {
+		if err := r.Before(); err != nil {
+			return err
+		}
+	}
 	o := &opener{Store: newStore(cfg, lock)}
 	if _, err := o.keepEvidence(); err != nil {
 		return wrap("restore", err)
@@ -110,7 +133,18 @@ func RestoreDir(ctx context.Context, dir, backup string, check func(context.Cont
 	if err := os.RemoveAll(o.cfg.path(redoDir)); err != nil {
 		return wrap("restore", err)
 	}
-	return wrap("restore", errors.Join(durable.SyncDir(dir), copyFile(durable.Disk{}, backup, o.cfg.path(dbName))))
+	if err := errors.Join(r.Disk.SyncDir(r.Dir), r.Disk.Move(beside, o.cfg.path(dbName))); err != nil {
+		return wrap("restore", err)
+	}
+	if r.After != nil {
+		return r.After()
+	}
+	return nil
+}
+
+// RestoreDir is a restore of a store alone.
+func RestoreDir(ctx context.Context, dir, backup string, check func(context.Context, string) error) error {
+	return Restore{Dir: dir, Backup: backup, Check: check}.Run(ctx)
 }
 
 // copyFile copies so that after a power cut the target is whole or as it was.

@@ -353,6 +353,11 @@ func (o *opener) keepEvidence() (string, error) {
 		return "", err
 	}
 	newest, second := o.cfg.path(damagedDir, "newest.db"), o.cfg.path(damagedDir, "second.db")
+	if has, err := os.Stat(newest); err == nil {
+		if now, err := os.Stat(o.cfg.path(dbName)); err == nil && os.SameFile(has, now) {
+			return newest, nil // by one that was cut: a rename of one name of a file to another does nothing
+		}
+	}
 	if err := os.Rename(newest, second); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}

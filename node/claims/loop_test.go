@@ -197,14 +197,14 @@ func TestCutsOfTheLoop(t *testing.T) { // N-13.10
 			r := newRig(t)
 			c := r.claim("data", "1Mi")
 			n := 0
-			r.shelf.disk = durable.Disk{Before: func(string, string) error {
+			r.shelf.Disk = durable.Disk{Before: func(string, string) error {
 				if n++; n > step {
 					return errors.New("cut")
 				}
 				return nil
 			}}
 			r.run()
-			r.shelf.disk = durable.Disk{}
+			r.shelf.Disk = durable.Disk{}
 			r.run()
 			if got := lies(t, r.shelf); got != api.VolumeFor(c) || !strings.HasPrefix(r.volumes(), "data 1Mi") {
 				t.Errorf("step %d: %s, volumes %s", step, got, r.volumes())

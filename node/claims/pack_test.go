@@ -52,7 +52,11 @@ func unpack(s *Shelf, archive []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Unpack(r)
+	u, err := s.Unpack(r)
+	if err != nil {
+		return nil, err
+	}
+	return u.Names, errors.Join(u.Begin(), u.Place())
 }
 
 // seen are all files below a directory as text: kind, owner, mode, time, what is in it.
@@ -302,8 +306,8 @@ func TestHostileArchives(t *testing.T) { // N-13.15
 			}
 			must(t, tw.Close())
 			s := NewShelf(filepath.Join(t.TempDir(), "claims"), newPlayed())
-			if names, err := s.Unpack(&b); err == nil {
-				t.Errorf("unpacked %q", names)
+			if u, err := s.Unpack(&b); err == nil {
+				t.Errorf("unpacked %q", u.Names)
 			}
 			if left, _ := os.ReadDir(s.dir); len(left) > 0 {
 				t.Errorf("left: %v", left)

@@ -42,13 +42,14 @@ type Dir struct {
 //	claims/.new-<volume>       one that is not whole yet
 //	claims/.gone-<volume>      one that is being removed
 //	claims/.kept-<volume>      an empty file: nobody removes <volume>
+//	claims/.restoring          a file: a restore was cut
 //	claims/.old-<volume>-TIME  what a restore has put aside; a person removes it, nobody else
 //
 // A name of a volume does not begin with a dot. Whether the name is one, who calls has looked.
 type Shelf struct {
 	dir   string
 	sizes Sizes
-	disk  durable.Disk
+	Disk  durable.Disk // the zero value is what a board uses
 }
 
 const (
@@ -78,7 +79,7 @@ func (s *Shelf) build() error {
 	if err != nil {
 		return err
 	}
-	return s.disk.SyncDir(filepath.Dir(s.dir))
+	return s.Disk.SyncDir(filepath.Dir(s.dir))
 }
 
 // Path is that of a volume.
@@ -179,10 +180,10 @@ func (s *Shelf) Make(name string, bytes int64) error {
 		err = unix.Chmod(s.Path(half), 0o777) // whoever a pod's containers run as, as for emptyDir
 	}
 	if err == nil {
-		err = s.disk.SyncDir(s.Path(half))
+		err = s.Disk.SyncDir(s.Path(half))
 	}
 	if err == nil {
-		err = s.disk.Move(s.Path(half), s.Path(name))
+		err = s.Disk.Move(s.Path(half), s.Path(name))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("make the directory of a claim: %w", err), s.removeTree(half))
@@ -274,11 +275,11 @@ func (s *Shelf) Remove(name string) error {
 		return err
 	}
 	f.Close()
-	return s.disk.Move(s.Path(name), s.Path(gonePrefix+name))
+	return s.Disk.Move(s.Path(name), s.Path(gonePrefix+name))
 }
 
 // Keep has a directory stay without its volume.
-func (s *Shelf) Keep(name string) error { return s.disk.Replace(s.Path(keptPrefix+name), nil, 0o600) }
+func (s *Shelf) Keep(name string) error { return s.Disk.Replace(s.Path(keptPrefix+name), nil, 0o600) }
 
 // Sweep deletes what is half-made or half-removed. Only one may be at it, and nobody may make anything meanwhile that it calls
 // half-made: the caller says what it wants swept.
@@ -338,5 +339,5 @@ func (s *Shelf) removeTree(entry string) error {
 	if err := os.RemoveAll(at); err != nil {
 		return err
 	}
-	return s.disk.SyncDir(s.dir)
+	return s.Disk.SyncDir(s.dir)
 }

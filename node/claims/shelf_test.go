@@ -187,7 +187,7 @@ func TestCutsOfAShelf(t *testing.T) { // N-13.10
 	for step := range 14 {
 		s, sizes := aShelf(t)
 		n := 0
-		s.disk = durable.Disk{Before: func(string, string) error {
+		s.Disk = durable.Disk{Before: func(string, string) error {
 			if n++; n > step {
 				return cut
 			}
@@ -197,7 +197,7 @@ func TestCutsOfAShelf(t *testing.T) { // N-13.10
 		if err == nil {
 			err = errors.Join(s.Remove("one"), s.Sweep(gonePrefix))
 		}
-		s.disk = durable.Disk{}
+		s.Disk = durable.Disk{}
 		if err := errors.Join(s.Sweep(newPrefix), s.Sweep(gonePrefix)); err != nil {
 			t.Fatal(err)
 		}

@@ -2,12 +2,15 @@ package claims
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,14 +27,44 @@ type unpacker struct {
 	made  map[string]bool
 }
 
-// Unpack puts the claims of an archive in their place: all are unpacked and on disk before the first is. What was there stays aside, as
-// .old-NAME-TIME, and nobody removes it. Nobody may have a claim mounted, and no brain may run.
-func (s *Shelf) Unpack(r io.Reader) (names []string, err error) {
+// Unpacked are claims of an archive that are on disk and not in their place yet:
+//
+//	Unpack -> Begin (from here on no board starts) -> Place
+//
+// A cut after Begin is mended by another restore, which goes on as the one that was cut.
+type Unpacked struct {
+	Names []string
+	s     *Shelf
+	to    restoring
+	again bool // a restore was cut, and this is the next
+}
+
+// restoring is what a restore writes down before it changes anything.
+type restoring struct {
+	Time  string   `json:"time"`  // at the end of the names of what is put aside
+	There []string `json:"there"` // what was in its place before
+}
+
+// restoringFile is there from Begin until all are in their place.
+const restoringFile = ".restoring"
+
+// Restoring says that a restore was cut, and so that claims and store are of different times.
+func (s *Shelf) Restoring() error {
+	_, err := os.Lstat(s.Path(restoringFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, fmt.Errorf("a restore was cut, and claims and store are of different times: 'ledge backup restore FILE --claims' again, "+
+		"or remove %s to go on with what there is", s.Path(restoringFile)))
+}
+
+// Unpack puts the claims of an archive beside those that are there, all of them on disk. Nobody may have a claim mounted, and no brain
+// may run.
+func (s *Shelf) Unpack(r io.Reader) (out *Unpacked, err error) {
 	u := &unpacker{s: s, made: map[string]bool{}}
 	defer func() {
-		err = errors.Join(err, u.close())
-		for name := range u.made {
-			err = errors.Join(err, s.removeTree(newPrefix+name)) // of those in place nothing is left of that name
+		if err = errors.Join(err, u.close()); err != nil {
+			err = errors.Join(err, s.drop(slices.Collect(maps.Keys(u.made))))
 		}
 	}()
 	if err := s.build(); err != nil {
@@ -53,19 +86,79 @@ func (s *Shelf) Unpack(r io.Reader) (names []string, err error) {
 	if u.claim != "" {
 		return nil, fmt.Errorf("unpack claims: the archive ends in the middle of %s", u.claim)
 	}
-	if err := s.disk.SyncFS(s.dir); err != nil {
+	if err := s.Disk.SyncFS(s.dir); err != nil {
 		return nil, err
 	}
-	aside := time.Now().UTC().Format("-20060102T150405")
-	for _, name := range u.done { // a cut in between: it is aside, and who restores again finds no harm done
-		if err := s.putAside(name, oldPrefix+name+aside); err != nil {
-			return nil, err
+	return &Unpacked{Names: u.done, s: s}, nil
+}
+
+// drop removes half-made claims.
+func (s *Shelf) drop(names []string) (err error) {
+	for _, name := range names {
+		err = errors.Join(err, s.removeTree(newPrefix+name))
+	}
+	return err
+}
+
+// Drop takes what was unpacked away again, before Begin.
+func (u *Unpacked) Drop() error { return u.s.drop(u.Names) }
+
+// Begin writes down that the claims are about to take their place.
+func (u *Unpacked) Begin() error {
+	data, err := os.ReadFile(u.s.Path(restoringFile))
+	if err == nil {
+		if err = json.Unmarshal(data, &u.to); err != nil || u.to.Time == "" {
+			return errors.Join(err, fmt.Errorf("%s says nothing of the restore that was cut: remove it, and restore again", u.s.Path(restoringFile)))
 		}
-		if err := s.disk.Move(s.Path(newPrefix+name), s.Path(name)); err != nil {
-			return nil, err
+		u.again = true
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	list, err := os.ReadDir(u.s.dir)
+	if err != nil {
+		return err
+	}
+	at := time.Now().UTC()
+	taken := func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), u.to.Time) }
+	for u.to.Time = at.Format(asideTime); slices.ContainsFunc(list, taken); u.to.Time = at.Format(asideTime) {
+		at = at.Add(time.Second)
+	}
+	for _, e := range list {
+		if !strings.HasPrefix(e.Name(), ".") {
+			u.to.There = append(u.to.There, e.Name())
 		}
 	}
-	return u.done, nil
+	if data, err = json.Marshal(u.to); err != nil {
+		return err
+	}
+	return u.s.Disk.Replace(u.s.Path(restoringFile), data, 0o600)
+}
+
+const asideTime = "-20060102T150405"
+
+// Place moves the claims into their place. What was there stays aside, as .old-NAME-TIME, and nobody removes it.
+func (u *Unpacked) Place() error {
+	for _, name := range u.Names {
+		old := oldPrefix + name + u.to.Time
+		_, err := os.Lstat(u.s.Path(old))
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return err
+		case u.again && (err == nil || !slices.Contains(u.to.There, name)): // the restore that was cut has put it here, if anything is
+			err = u.s.removeTree(name)
+		default:
+			err = u.s.putAside(name, old)
+		}
+		if err == nil {
+			err = u.s.Disk.Move(u.s.Path(newPrefix+name), u.s.Path(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return u.s.Disk.Remove(u.s.Path(restoringFile))
 }
 
 // putAside gives what is in a claim's place another name, if there is anything. Nothing bounds it from then on, and no claim is it.
@@ -80,7 +173,7 @@ func (s *Shelf) putAside(name, old string) error {
 	if _, err := os.Lstat(s.Path(name)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return s.disk.Move(s.Path(name), s.Path(old))
+	return s.Disk.Move(s.Path(name), s.Path(old))
 }
 
 func (u *unpacker) close() error {
