@@ -99,6 +99,10 @@ const asideNamed = 10
 // asideProbe names what restores have put out of the way of claims, which takes room until somebody removes it.
 func asideProbe(shelf *claims.Shelf) []host.Probe {
 	p := host.Probe{Name: "restored claims"}
+	if p.Err = shelf.Restoring(); p.Err != nil && !errors.Is(p.Err, fs.ErrPermission) {
+		p.Fatal = true // no node starts
+		return []host.Probe{p}
+	}
 	list, err := shelf.Aside()
 	switch {
 	case errors.Is(err, fs.ErrPermission), err == nil && len(list) == 0:

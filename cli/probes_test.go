@@ -73,6 +73,10 @@ func TestAsideProbe(t *testing.T) {
 	if got := asideProbe(shelf); len(got) != 1 || toldBy(got[0]) != want {
 		t.Errorf("%+v, want\n%s", got, want)
 	}
+	must(t, os.WriteFile(shelf.Path(".restoring"), nil, 0o600))
+	if got := asideProbe(shelf); len(got) != 1 || !got[0].Fatal || !strings.Contains(toldBy(got[0]), "restore FILE --claims' again") {
+		t.Errorf("of a restore that was cut: %+v", got)
+	}
 }
 
 // toldBy is what doctor prints of a probe.
