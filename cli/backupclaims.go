@@ -121,8 +121,8 @@ func withArchive(file string, fn func(io.Reader) error) error {
 	return fn(r)
 }
 
-// restoreWithClaims puts store and claims of a backup in their place. Both are on disk, whole, before either is: what can fail for want of
-// room has not failed then. A cut from there on keeps the board from starting until they were restored again.
+// restoreWithClaims puts store and claims of a backup in their place. Both are on disk, whole, before either is: room cannot run out any
+// more then. A cut from there on keeps the board from starting until they were restored again.
 func (c *Command) restoreWithClaims(ctx context.Context, r storage.Restore, shelf *claims.Shelf) error {
 	if c.reachable() == nil {
 		return fmt.Errorf("restore claims: a node runs on %s: %w", c.RunDir, storage.ErrInUse)

@@ -76,8 +76,8 @@ func restoreCut(t *testing.T, dir, file string, step int) error {
 	return c.restoreWithClaims(t.Context(), storage.Restore{Dir: storeOf(dir), Backup: file, Disk: disk}, shelf)
 }
 
-// TestCutsOfRestore: wherever a restore is killed, all is as it was, or no board starts and the next restore, which may be killed too, makes
-// all as in the backup. What was there is aside once.
+// TestCutsOfRestore: wherever a restore is killed, all is as it was, or no board starts and the next restore, which may be killed too,
+// makes all as in the backup. What was there is aside once.
 func TestCutsOfRestore(t *testing.T) { // N-13.15
 	if dir := os.Getenv("LEDGE_TEST_RESTORE"); dir != "" {
 		step, err := strconv.Atoi(os.Getenv("LEDGE_TEST_STEP"))

@@ -54,8 +54,8 @@ func (s *Shelf) Restoring() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, fmt.Errorf("a restore was cut, and claims and store are of different times: 'ledge backup restore FILE --claims' again, "+
-		"or remove %s to go on with what there is", s.Path(restoringFile)))
+	return errors.Join(err, fmt.Errorf("a restore was cut, and claims and store are of different times: "+
+		"'ledge backup restore FILE --claims' again, or remove %s to go on with what there is", s.Path(restoringFile)))
 }
 
 // Unpack puts the claims of an archive beside those that are there, all of them on disk. Nobody may have a claim mounted, and no brain
