@@ -48,8 +48,8 @@ func TestNodeFlags(t *testing.T) {
 		{ips, "1.2.3,1..2.3,1.2.3.0256", "", "[]"},
 		{ips, "192.0.2.1,192.0.2.2", "must contain either a single IP or a dual-stack pair of IPs", ""},
 		{ips, "192.0.2.1,2001:db8::1,2001:db8::2", "must contain either a single IP or a dual-stack pair of IPs", ""},
-		{ips, "0.0.0.0,2001:db8::1", "0.0.0.0", ""},
-		{ips, "192.0.2.1,::", "::", ""},
+		{ips, "0.0.0.0,2001:db8::1", "cannot include '0.0.0.0' or '::'", ""},
+		{ips, "192.0.2.1,::", "cannot include '0.0.0.0' or '::'", ""},
 	} {
 		got, err := c.parse(c.text)
 		if c.wrong != "" {
