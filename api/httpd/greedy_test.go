@@ -84,6 +84,18 @@ func (p *port) getIn() (slowest time.Duration) {
 	return slowest
 }
 
+// atOnce is how long who has the right to come in may wait for those who have not.
+var atOnce = testrun.Patience(time.Second)
+
+// othersIn fails if others waited too long for those who hold what they can.
+func othersIn(t *testing.T, took time.Duration, holders string) {
+	t.Helper()
+	t.Logf("%s: all others got theirs within %s", holders, took)
+	if took > atOnce {
+		t.Errorf("%s: others waited %s, want at most %s", holders, took, atOnce)
+	}
+}
+
 // Strangers that hold all connections they can get, from two addresses, keep nobody out; one that is answered is sent away.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	p := newPort(t)
@@ -99,7 +111,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			first = conn
 		}
 	}
-	t.Logf("400 connections that say nothing from two addresses: others got in within %s", p.getIn())
+	othersIn(t, p.getIn(), "400 connections that say nothing from two addresses")
 	for range 2 {
 		for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
 			conn, resp := p.held(from, "")
@@ -180,7 +192,7 @@ func TestAccountsKeepNobodyOut(t *testing.T) {
 	if _, resp := p.held("127.0.0.2", "fifth:x"); resp.StatusCode != 200 {
 		t.Errorf("another namespace: %d", resp.StatusCode)
 	}
-	t.Logf("320 connections of four namespaces: others got in within %s", p.getIn())
+	othersIn(t, p.getIn(), "320 connections of four namespaces")
 }
 
 // patient runs commands that never end, and logs to which nothing is written.
@@ -274,7 +286,7 @@ func TestLongPlaces(t *testing.T) {
 				t.Errorf("%s: %s: %d", c.what, u.Name, code)
 			}
 		}
-		t.Logf("%d %s of eight namespaces: all others got theirs within %s", held, c.what, time.Since(begun))
+		othersIn(t, time.Since(begun), fmt.Sprintf("%d %s of eight namespaces", held, c.what))
 		var got error
 		select {
 		case got = <-ended:
