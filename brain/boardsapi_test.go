@@ -1,9 +1,16 @@
 package brain
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -11,9 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/board"
 	"ledge/api/kinds"
 	"ledge/api/local"
 	"ledge/api/networking"
+	"ledge/pki"
 	"ledge/storage"
 )
 
@@ -71,6 +80,46 @@ func TestExposedOn(t *testing.T) {
 		secrets, accounts, err := p.exposedOn(t.Context(), []string{node})
 		if got := fmt.Sprint(secrets, accounts, err); got != want {
 			t.Errorf("%s: %s, want %s", node, got, want)
+		}
+	}
+}
+
+// TestRevokeCutsTwins: a key that has two names in an old store is cut under both, whichever is revoked; another board is not.
+func TestRevokeCutsTwins(t *testing.T) {
+	store, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+	must(t, err)
+	defer func() { must(t, store.Close()) }()
+	client, err := local.New(local.Config{Store: store})
+	must(t, err)
+	ca, err := pki.Open(pki.Config{Dir: t.TempDir()})
+	must(t, err)
+	boards := store.Table("boards")
+	for name, key := range map[string]string{"pi1": "c3RvbGVu", "pi2": "c3RvbGVu", "pi3": "b3RoZXI="} {
+		must(t, boards.Put(name, []byte(`{"key":"`+key+`"}`)))
+	}
+	p := &plane{b: &Brain{events: api.NewRecorder(client, "kubelet", "n")}, api: client}
+	p.joins, err = ca.Joins(pki.JoinsConfig{Tokens: store.Table("tokens"), Boards: boards})
+	must(t, err)
+	for _, c := range []struct{ revoke, cut string }{{"pi2", "pi1 pi2"}, {"pi1", "pi1 pi2"}, {"pi3", "pi3"}} {
+		ends := map[string]net.Conn{}
+		for _, name := range []string{"pi1", "pi2", "pi3"} {
+			here, there := net.Pipe()
+			defer there.Close()
+			conn := &boardConn{of: &p.boards, node: name}
+			if ends[name] = there; !p.boards.enter(conn) || !conn.begin(here) {
+				t.Fatalf("no stream to %s", name)
+			}
+		}
+		w := httptest.NewRecorder()
+		must(t, p.revokeBoard(w, httptest.NewRequestWithContext(t.Context(), http.MethodDelete, board.BoardsPath+"?name="+c.revoke, nil)))
+		var cut []string
+		for _, name := range []string{"pi1", "pi2", "pi3"} {
+			if err := ends[name].SetDeadline(time.Now()); errors.Is(err, io.ErrClosedPipe) { // its other end is closed
+				cut = append(cut, name)
+			}
+		}
+		if got := strings.Join(cut, " "); got != c.cut {
+			t.Errorf("%s is revoked: the streams to %q are cut, want %q", c.revoke, got, c.cut)
 		}
 	}
 }
