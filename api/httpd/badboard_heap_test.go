@@ -85,7 +85,7 @@ func TestBadBoardsCostLittleMemory(t *testing.T) {
 func widely(t *testing.T, boards, behind int, answer badAnswer) *fixture {
 	t.Helper()
 	f := serve(t, httpd.Config{Node: "a", Streams: none{}, Exec: none{}, Forward: ports{}, Metrics: measuredBoard{}, MaxSessions: 2 * boards,
-		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(answer, behind), nil }})
+		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(answer, behind, nil), nil }})
 	for i := range boards {
 		f.node = fmt.Sprintf("b%d", i)
 		f.reachable(fmt.Sprintf("far%d", i), "10.1.0.7")

@@ -35,7 +35,7 @@ func newDeceit(t *testing.T) *deceit {
 	f.reachable("far", "10.1.0.7")
 	f.withNodes()
 	h, err := httpd.New(httpd.Config{Client: f.store, Node: "a", Streams: none{}, Exec: none{}, Forward: ports{}, Metrics: measuredBoard{},
-		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(*d.answer.Load(), 0), nil },
+		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(*d.answer.Load(), 0, nil), nil },
 		Board:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { d.elsewhere.Add(1) })})
 	if err != nil {
 		t.Fatal(err)

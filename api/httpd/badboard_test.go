@@ -3,10 +3,12 @@ package httpd_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -151,8 +153,9 @@ var badAnswers = []badAnswer{
 	{"status -1", "HTTP/1.1 -01 No\r\nContent-Length: 2\r\n\r\nok", nil},
 }
 
-// badBoard answers whatever comes. behind is how many requests it answers well first, as a board in front of a bad pod.
-func badBoard(b badAnswer, behind int) net.Conn {
+// badBoard answers whatever comes. behind is how many requests it answers well first, as a board in front of a bad pod; secure has the
+// pod speak TLS.
+func badBoard(b badAnswer, behind int, secure *tls.Config) net.Conn {
 	here, there := net.Pipe()
 	go func() {
 		defer there.Close()
@@ -160,6 +163,10 @@ func badBoard(b badAnswer, behind int) net.Conn {
 		asked, err := http.ReadRequest(in)
 		for ; err == nil && behind > 0; behind-- {
 			fmt.Fprintf(there, "%sConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", up101, asked.Header.Get("Upgrade"))
+			if secure != nil { // who asks has waited for the answer: nothing of it is in the buffer
+				there = tls.Server(there, secure)
+				in = bufio.NewReader(there)
+			}
 			asked, err = http.ReadRequest(in)
 		}
 		if err != nil {
@@ -180,23 +187,29 @@ type badVerb struct {
 	upgrade            string // what is asked for, or nothing
 	behind             int    // requests that are answered well first
 	pod                bool   // the answer is a pod's
+	secure             bool   // which speaks TLS
 }
 
+const servicesPath = "/api/v1/namespaces/default/services"
+
 var badVerbs = []badVerb{
-	{"logs", "GET", podsPath + "/far/log", "", 0, false},
-	{"logs -f", "GET", podsPath + "/far/log?follow=1", "", 0, false},
-	{"logs 10", "GET", podsPath + "/far/log?limitBytes=10", "", 0, false},
-	{"exec", "GET", podsPath + "/far/exec?command=id&stdout=1", "websocket", 0, false},
-	{"exec/1.3", "POST", podsPath + "/far/exec?command=id&stdout=1", "SPDY/3.1", 0, false},
-	{"attach", "GET", podsPath + "/far/attach?stdout=1", "websocket", 0, false},
-	{"forward", "POST", podsPath + "/far/portforward?ports=80", "SPDY/3.1", 0, false},
-	{"top", "GET", "/apis/metrics.k8s.io/v1beta1/nodes", "", 0, false},
-	{"stats", "GET", "/api/v1/nodes/b/proxy/stats/summary", "", 0, false},
-	{"metrics", "GET", "/api/v1/nodes/b/proxy/metrics", "", 0, false},
-	{"way", "GET", podsPath + "/far:8080/proxy/x", "", 0, false},
-	{"pod", "GET", podsPath + "/far:8080/proxy/x", "", 1, true},
-	{"pod post", "POST", podsPath + "/far:8080/proxy/x", "", 1, true},
-	{"pod up", "GET", podsPath + "/far:8080/proxy/x", "websocket", 1, true},
+	{"logs", "GET", podsPath + "/far/log", "", 0, false, false},
+	{"logs -f", "GET", podsPath + "/far/log?follow=1", "", 0, false, false},
+	{"logs 10", "GET", podsPath + "/far/log?limitBytes=10", "", 0, false, false},
+	{"exec", "GET", podsPath + "/far/exec?command=id&stdout=1", "websocket", 0, false, false},
+	{"exec/1.3", "POST", podsPath + "/far/exec?command=id&stdout=1", "SPDY/3.1", 0, false, false},
+	{"attach", "GET", podsPath + "/far/attach?stdout=1", "websocket", 0, false, false},
+	{"forward", "POST", podsPath + "/far/portforward?ports=80", "SPDY/3.1", 0, false, false},
+	{"top", "GET", "/apis/metrics.k8s.io/v1beta1/nodes", "", 0, false, false},
+	{"stats", "GET", "/api/v1/nodes/b/proxy/stats/summary", "", 0, false, false},
+	{"metrics", "GET", "/api/v1/nodes/b/proxy/metrics", "", 0, false, false},
+	{"way", "GET", podsPath + "/far:8080/proxy/x", "", 0, false, false},
+	{"pod", "GET", podsPath + "/far:8080/proxy/x", "", 1, true, false},
+	{"pod post", "POST", podsPath + "/far:8080/proxy/x", "", 1, true, false},
+	{"pod up", "GET", podsPath + "/far:8080/proxy/x", "websocket", 1, true, false},
+	{"pod tls", "GET", podsPath + "/https:far:8443/proxy/x", "", 1, true, true},
+	{"service", "GET", servicesPath + "/far:80/proxy/x", "", 1, true, false},
+	{"serv up", "GET", servicesPath + "/far:80/proxy/x", "websocket", 1, true, false},
 }
 
 // badTry is how one went.
@@ -273,7 +286,7 @@ var (
 func (v badVerb) judge(b badTry) (wrong []string) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	location := b.head.Get("Location")
-	inPod := v.pod && strings.HasPrefix(location, podsPath+"/far:8080/proxy/") && !strings.Contains(location, "%2e") &&
+	inPod := v.pod && strings.HasPrefix(location, strings.TrimSuffix(v.path, "x")) && !strings.Contains(location, "%2e") &&
 		!strings.Contains(location, "..")
 	switch {
 	case b.code == 0 && b.cut: // the head was good, the rest was not
@@ -332,6 +345,15 @@ func (f *fixture) reachable(name, ip string) {
 	}
 }
 
+// behindService makes a service of the name of a pod that leads to it.
+func (f *fixture) behindService(name, ip string) {
+	f.t.Helper()
+	f.must(201, "POST", servicesPath, `{"metadata":{"name":"`+name+`"},"spec":{"ports":[{"port":80,"targetPort":8080}]}}`)
+	f.must(201, "POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", `{"metadata":{"name":"`+name+`",
+		"labels":{"kubernetes.io/service-name":"`+name+`"}},"addressType":"IPv4","ports":[{"port":8080}],
+		"endpoints":[{"addresses":["`+ip+`"],"targetRef":{"kind":"Pod","namespace":"default","name":"`+name+`"}}]}`)
+}
+
 // TestBadBoards has a made-up board, and a pod behind an honest one, answer every verb with everything that is bad. Nothing of
 // it has a client do anything, and each try ends.
 func TestBadBoards(t *testing.T) {
@@ -341,13 +363,22 @@ func TestBadBoards(t *testing.T) {
 		fmt.Fprintf(&table, " %8s", v.name)
 	}
 	tries, broken := 0, 0
+	pod := httptest.NewTLSServer(nil) // for its certificate
+	pod.Close()
+	reached := map[string]bool{} // by verb: something was let through
 	synctest.Test(t, func(t *testing.T) {
 		var answer badAnswer
 		var verb badVerb
 		f := serve(t, httpd.Config{Node: "a", Streams: none{}, Exec: none{}, Forward: ports{}, Metrics: measuredBoard{},
-			DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(answer, verb.behind), nil }})
+			DialBoard: func(context.Context, string) (net.Conn, error) {
+				if verb.secure {
+					return badBoard(answer, verb.behind, &tls.Config{Certificates: pod.TLS.Certificates}), nil
+				}
+				return badBoard(answer, verb.behind, nil), nil
+			}})
 		f.node = "b"
 		f.reachable("far", "10.1.0.7")
+		f.behindService("far", "10.1.0.7")
 		f.withNodes()
 		for _, answer = range badAnswers {
 			fmt.Fprintf(&table, "\n%-40s", answer.name)
@@ -355,6 +386,7 @@ func TestBadBoards(t *testing.T) {
 				time.Sleep(time.Minute)
 				got := verb.ask(t, f.dial[admin.Name])
 				tries++
+				reached[verb.name] = reached[verb.name] || got.code == 200 || got.code == 101
 				fmt.Fprintf(&table, " %8s", got)
 				if wrong := verb.judge(got); wrong != nil {
 					broken++
@@ -366,6 +398,11 @@ func TestBadBoards(t *testing.T) {
 		time.Sleep(2 * time.Hour) // the silent ones
 		f.stop()
 	})
+	for _, v := range badVerbs {
+		if !reached[v.name] && v.name != "way" { // which has no good answer but to another protocol
+			t.Errorf("%s: no answer of 200 or 101 came through: the made-up board is not reached", v.name)
+		}
+	}
 	t.Logf("%s\n\n%d answers, %d verbs, %d tries, %d broken (code; / is a connection that was cut)", table.String(), len(badAnswers),
 		len(badVerbs), tries, broken)
 }
