@@ -201,6 +201,11 @@ metadata: {name: settings}
 data: {colour: blue}
 ---
 apiVersion: v1
+kind: Secret
+metadata: {name: inner}
+stringData: {colour: red}
+---
+apiVersion: v1
 kind: PersistentVolume
 metadata: {name: claimed}
 spec: {capacity: {storage: 1Mi}, accessModes: [ReadWriteOnce], hostPath: {path: %[1]s}, claimRef: {namespace: default, name: claimed}}
@@ -227,6 +232,7 @@ spec:
   terminationGracePeriodSeconds: 2
   volumes:
   - {name: settings, configMap: {name: settings}}
+  - {name: inner, secret: {secretName: inner}}
   - {name: scratch, emptyDir: {sizeLimit: 50Mi}}
   - {name: memory, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
   - {name: board, hostPath: {path: %[1]s, type: Directory}}
@@ -240,6 +246,8 @@ spec:
     env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
     volumeMounts:
     - {name: settings, mountPath: /etc/colour, subPath: colour}
+    - {name: inner, mountPath: /etc/a/b}
+    - {name: settings, mountPath: /etc/a}
     - {name: scratch, mountPath: /own, subPathExpr: "logs/$(POD)"}
     - {name: scratch, mountPath: /scratch}
     - {name: memory, mountPath: /memory}
@@ -270,7 +278,7 @@ func inMounts(pid int, f func() error) error {
 	})
 }
 
-// TestVolumeMounts: parts of volumes, limits, read-only trees, and mounts that pass between the board and a
+// TestVolumeMounts: parts of volumes, a volume inside another, limits, read-only trees, and mounts that pass between the board and a
 // container: each way as far as the pod says, and no trace when it has gone.
 func TestVolumeMounts(t *testing.T) {
 	b := newBoard(t)
@@ -294,8 +302,8 @@ func TestVolumeMounts(t *testing.T) {
 	tmpfs("after")
 
 	must(t, os.WriteFile(filepath.Join("/proc", fmt.Sprint(pid), "root/own/x"), []byte("own"), 0o600))
-	for path, want := range map[string]string{"/etc/colour": "blue", "/scratch/logs/mounts/x": "own", "/both/before/f": "before",
-		"/in/before/f":    "before",
+	for path, want := range map[string]string{"/etc/colour": "blue", "/etc/a/colour": "blue", "/etc/a/b/colour": "red",
+		"/scratch/logs/mounts/x": "own", "/both/before/f": "before", "/in/before/f": "before",
 		"/alone/before/f": "before", "/top/before/f": "before", "/below/before/f": "before", "/both/after/f": "after", "/in/after/f": "after",
 		"/claimed/before/f": "before", "/claimed/after/f": "after", "/outwards/before/f": "before", "/outwards/after/f": "after"} {
 		if got := inside(pid, path); got != want {
