@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/yaml"
 
 	"ledge/api"
 	"ledge/api/apps"
@@ -223,7 +222,7 @@ func (p *page) rest(obj api.Object) error {
 	if len(all) == 0 {
 		return nil
 	}
-	if data, err = yaml.Marshal(all); err != nil {
+	if data, err = visibleYAML(all); err != nil {
 		return err
 	}
 	p.w.Flush()

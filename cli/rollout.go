@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/yaml"
 
 	"ledge/api"
 	"ledge/api/apps"
@@ -150,7 +149,7 @@ func (r *rolling) history(ctx context.Context) error {
 		if i < 0 {
 			return r.noRevision(n, all)
 		}
-		data, err := yaml.Marshal(all[i].template)
+		data, err := visibleYAML(all[i].template)
 		if err != nil {
 			return err
 		}

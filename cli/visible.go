@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
@@ -9,6 +10,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
 )
 
 // visible passes words on to who reads them. Whatever comes from the API was chosen by pods, boards and clients: what in it would
@@ -81,6 +84,15 @@ func visibleJSON(data []byte) []byte {
 		}
 	}
 	return out
+}
+
+// visibleYAML writes out what YAML's reader refuses otherwise, such as a control character in a string.
+func visibleYAML(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(visibleJSON(data))
 }
 
 // escaped shows what is no letter, mark, number, sign or space as Go writes it in a string; allowed are left.

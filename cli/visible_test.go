@@ -13,6 +13,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,6 +105,8 @@ func corrupt(v reflect.Value, depth int) {
 	}
 }
 
+const appsPath = "/apis/apps/v1/namespaces/default/"
+
 // corruptNode answers everything with strings that steer a terminal, and errs when it is told to.
 func corruptNode(t *testing.T, errs *bool) (runDir string) {
 	t.Helper()
@@ -117,6 +122,28 @@ func corruptNode(t *testing.T, errs *bool) (runDir string) {
 	list := func(items ...any) any {
 		return map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]string{"resourceVersion": "1"}, "items": items}
 	}
+	named := func(obj metav1.Object) any {
+		obj.SetName("d")
+		obj.SetNamespace("default")
+		obj.SetDeletionTimestamp(nil)
+		return obj
+	}
+	deployment := corrupted(appsv1.Deployment{}).(appsv1.Deployment)
+	set := corrupted(appsv1.StatefulSet{}).(appsv1.StatefulSet)
+	daemons := corrupted(appsv1.DaemonSet{}).(appsv1.DaemonSet)
+	replicas := corrupted(appsv1.ReplicaSet{}).(appsv1.ReplicaSet)
+	remembered := corrupted(appsv1.ControllerRevision{}).(appsv1.ControllerRevision)
+	for _, obj := range []metav1.Object{&replicas, &remembered} { // what was before, of something that makes no progress
+		owner := obj.GetOwnerReferences()
+		*owner[0].Controller = true
+		obj.SetOwnerReferences(owner)
+		obj.SetAnnotations(map[string]string{"kubernetes.io/change-cause": evil, "deployment.kubernetes.io/revision": "1"})
+	}
+	remembered.Revision, remembered.Data.Object = 1, nil
+	remembered.Data.Raw = []byte(`{"spec":{"template":{"metadata":{"labels":{"a":"x\nforged \u001b\u009b"}}}}}`)
+	deployment.Status.Conditions[0].Type, deployment.Status.Conditions[0].Reason = appsv1.DeploymentProgressing, "ProgressDeadlineExceeded"
+	job := corrupted(batchv1.Job{}).(batchv1.Job)
+	secret := corrupted(corev1.Secret{}).(corev1.Secret)
 	table := corrupted(metav1.Table{}).(metav1.Table)
 	table.ColumnDefinitions[0].Priority = 0
 	table.Rows[0].Object.Raw = []byte(`{"metadata":{"namespace":"x\nforged \u001b"}}`)
@@ -128,6 +155,13 @@ func corruptNode(t *testing.T, errs *bool) (runDir string) {
 		"DELETE " + board.BoardsPath: corrupted(board.Revoked{}), "GET " + board.StatusPath: corrupted(board.Status{}),
 		"GET " + board.ShutdownPath: corrupted(board.Shutdown{}), "GET " + board.SafeModePath: corrupted(board.SafeMode{}),
 		"GET /api/v1/namespaces/default/pods/p": pod, "GET /api/v1/nodes/n": node, "GET /api/v1/nodes": list(node), "GET /api/v1/pods": list(pod),
+		"PATCH /api/v1/nodes/n":             node,
+		"GET " + appsPath + "deployments/d": named(&deployment), "PATCH " + appsPath + "deployments/d": named(&deployment),
+		"GET " + appsPath + "statefulsets/d": named(&set), "GET " + appsPath + "daemonsets/d": named(&daemons),
+		"PATCH " + appsPath + "deployments/d/scale":    corrupted(autoscalingv1.Scale{}),
+		"GET " + appsPath + "replicasets":              list(replicas),
+		"GET " + appsPath + "controllerrevisions":      list(remembered),
+		"GET /apis/batch/v1/namespaces/default/jobs/d": named(&job), "GET /api/v1/namespaces/default/secrets/d": named(&secret),
 		"GET /api/v1/events": list(corrupted(corev1.Event{})), "GET /api/v1/namespaces/default/pods": list(pod),
 		"GET /apis/metrics.k8s.io/v1beta1/nodes":                   list(corrupted(api.NodeMetrics{})),
 		"GET /apis/metrics.k8s.io/v1beta1/pods":                    list(corrupted(api.PodMetrics{})),
@@ -161,7 +195,14 @@ func TestVerbsShowWhatTheyPrint(t *testing.T) {
 	shown := 0
 	for _, errs = range []bool{false, true} {
 		for _, verb := range []string{"get events -A", "get pods -A -o wide", "get pods -o name", "get pod p -o json", "get pod p -o yaml",
-			"describe pod p", "describe node n",
+			"describe pod p", "describe node n", "describe deployment d", "describe statefulset d", "describe daemonset d", "describe job d",
+			"describe secret d", "rollout status deployment d --wait=false", "rollout history deployment d",
+			"rollout history deployment d --revision 1",
+			"rollout history statefulset d",
+			"rollout status statefulset d --wait=false", "rollout status daemonset d --wait=false", "rollout history daemonset d",
+			"rollout history daemonset d --revision 1",
+			"rollout pause deployment d", "rollout restart deployment d", "rollout undo deployment d", "scale deployment d --replicas 2",
+			"uncordon n", "delete deployment d",
 			"top nodes", "top pods", "top pods -A --containers", "images ls", "images pull x", "images verify", "images rm x", "token list",
 			"token create", "token delete x",
 			"node ls", "node revoke x", "status", "shutdown --plan", "shutdown --cancel", "resume", "cordon n", "drain n", "delete pod p", "logs p",
@@ -184,12 +225,12 @@ func TestVerbsShowWhatTheyPrint(t *testing.T) {
 					t.Errorf("%s prints a line that is not its own: %q", verb, text)
 				}
 			}
-			if strings.Contains(text, `\x1b`) {
+			if strings.Contains(text, `\x1b`) || strings.Contains(text, `\u001b`) || strings.Contains(text, `\e`) { // as JSON, as YAML
 				shown++
 			}
 		}
 	}
-	if shown < 52 {
+	if shown < 88 {
 		t.Errorf("only %d of the verbs printed anything of it: the made-up node does not reach them", shown)
 	}
 }
