@@ -87,7 +87,10 @@ func (p *plane) tell(kind *api.Kind, o api.Object, what api.EventType) {
 		delete(p.objects[kind], api.Key(o).String())
 	}
 	for _, w := range p.watches[kind] {
-		w.events <- api.Event{Type: what, Object: o}
+		select {
+		case w.events <- api.Event{Type: what, Object: o}:
+		case <-w.closed: // nobody reads it any more
+		}
 	}
 }
 
