@@ -113,7 +113,17 @@ func TestOlderStore(t *testing.T) {
 	if out := b.must("get", "pod", "web"); !strings.Contains(out, "1/1     Running   0 ") {
 		t.Error(out)
 	}
-	// The controller is lost, and its pod is not: the next of its name has it.
+	controllerReturns(t, b, kept, was)
+	b.must("delete", "service", "early", "late")
+	b.must("delete", "pod", "web", "early", "late")
+	if p := b.processes("/kubepods/"); len(p) > 0 {
+		t.Errorf("processes after delete: %v", p)
+	}
+}
+
+// controllerReturns: the controller that the backup did not know is lost, and its pod is not: the next of its name has it.
+func controllerReturns(t *testing.T, b *testBoard, kept func() string, was string) {
+	t.Helper()
 	if now := kept(); now != was {
 		t.Errorf("%q became %q", was, now)
 	}
@@ -129,9 +139,4 @@ func TestOlderStore(t *testing.T) {
 		}
 		return nil
 	})
-	b.must("delete", "service", "early", "late")
-	b.must("delete", "pod", "web", "early", "late")
-	if p := b.processes("/kubepods/"); len(p) > 0 {
-		t.Errorf("processes after delete: %v", p)
-	}
 }
