@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	goruntime "runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,6 +84,86 @@ func TestBadBoardsCostLittleMemory(t *testing.T) {
 	}
 }
 
+// TestBadBoardsWriteWidely has sixteen boards at once write what they may, as large as it may be and larger. What is alive in handler and
+// store grows by less than 32 MB.
+func TestBadBoardsWriteWidely(t *testing.T) {
+	const boards, most = 16, 32 << 20
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	users := []api.User{admin}
+	for i := range boards {
+		users = append(users, api.User{Name: fmt.Sprint("system:node:b", i), Groups: []string{"system:nodes"}})
+	}
+	f := serveTo(t, httpd.Config{}, users...)
+	for i := range boards {
+		f.node = fmt.Sprint("b", i)
+		f.withRunningPod(fmt.Sprint("far", i))
+		if _, err := api.Create(t.Context(), f.store, api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.node}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := func(n int) string { return strings.Repeat("x", n) }
+	status := func(n int) string { return `{"status":{"message":"` + text(n) + `"}}` }
+	event := func(n int) string {
+		return `{"metadata":{"generateName":"e"},"involvedObject":{"kind":"Node","name":"b%d"},"source":{"host":"b%d"},"message":"` +
+			text(n) + `"}`
+	}
+	for _, tc := range []struct {
+		name, method, path, body string
+		codes                    []int // one of them answers somebody at least; on a slow machine not everybody has a turn
+	}{
+		{"statuses", "PATCH", podsPath + "/far%d/status", status(240_000), []int{200}},
+		{"statuses that are too large", "PATCH", podsPath + "/far%d/status", status(1_400_000), []int{403, 413, 429}},
+		{"statuses of empty conditions", "PATCH", podsPath + "/far%d/status",
+			`{"status":{"conditions":[` + strings.Repeat("{},", 400_000) + `{}]}}`, []int{403, 413, 422, 429}},
+		{"Nodes", "PATCH", "/api/v1/nodes/b%d/status", `{"status":{"nodeInfo":{"kernelVersion":"` + text(240_000) + `"}}}`, []int{200}},
+		{"events", "POST", "/api/v1/namespaces/default/events", event(900), []int{201}},
+		{"events that are too large", "POST", "/api/v1/namespaces/default/events", event(1_000_000), []int{403, 413, 422}},
+	} {
+		var paths, bodies [boards]string // made before, for they are the boards'
+		for i := range boards {
+			paths[i], bodies[i] = strings.ReplaceAll(tc.path, "%d", fmt.Sprint(i)), strings.ReplaceAll(tc.body, "%d", fmt.Sprint(i))
+		}
+		var answered atomic.Int32
+		grown := growth(live, func() {
+			var all sync.WaitGroup
+			for i := range boards {
+				all.Go(func() {
+					if slices.Contains(tc.codes, f.write(i, tc.method, paths[i], bodies[i])) {
+						answered.Add(1)
+					}
+				})
+			}
+			all.Wait()
+		})
+		t.Logf("%-40s %5.1f MB", tc.name, float64(grown)/(1<<20))
+		if grown > most {
+			t.Errorf("%s: %d boards make the heap grow by %d bytes", tc.name, boards, grown)
+		}
+		if answered.Load() == 0 {
+			t.Errorf("%s: nobody was answered by %v", tc.name, tc.codes)
+		}
+	}
+}
+
+// write is a write of a board, and the code that answers it; 0: none does.
+func (f *fixture) write(board int, method, path, body string) int {
+	req, err := http.NewRequestWithContext(f.t.Context(), method, "http://ledge"+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Error(err)
+		return 0
+	}
+	if req.Header.Set("Content-Type", "application/json"); method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/strategic-merge-patch+json")
+	}
+	resp, err := f.as[fmt.Sprint("system:node:b", board)].Do(req)
+	if err != nil {
+		return 0 // the server has waited long enough for it
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
 // widely is a control plane of boards that are all ready and answer the same.
 func widely(t *testing.T, boards, behind int, answer badAnswer) *fixture {
 	t.Helper()
@@ -130,14 +213,24 @@ func (f *fixture) askAll(boards int, path string) {
 	all.Wait()
 }
 
-// heapGrowth is by how much the heap has grown at most while f ran.
+// heapGrowth is by how much the heap has grown at most while f ran, with what nobody has collected yet.
 func heapGrowth(f func()) uint64 {
-	goruntime.GC()
-	held := func() uint64 {
+	return growth(func() uint64 {
 		var m goruntime.MemStats
 		goruntime.ReadMemStats(&m)
 		return m.HeapAlloc
-	}
+	}, f)
+}
+
+// live is what the last collection has found in use.
+func live() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+func growth(held func() uint64, f func()) uint64 {
+	goruntime.GC()
 	before := held()
 	var peak atomic.Uint64
 	stop, stopped := make(chan struct{}), make(chan struct{})

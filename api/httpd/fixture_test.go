@@ -44,6 +44,12 @@ type fixture struct {
 // serve starts a server for the time of a test. It may run inside a synctest bubble.
 func serve(t *testing.T, c httpd.Config) *fixture {
 	t.Helper()
+	return serveTo(t, c, admin, nodeA, bob, taker)
+}
+
+// serveTo serves these users, each at a door of its own.
+func serveTo(t *testing.T, c httpd.Config, users ...api.User) *fixture {
+	t.Helper()
 	db, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), Kinds: c.Kinds, NoSync: true, RingSize: 64})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +68,7 @@ func serve(t *testing.T, c httpd.Config) *fixture {
 	}
 	srv := &httpd.Server{Handler: h}
 	var idle []*http.Transport
-	for _, u := range []api.User{admin, nodeA, bob, taker} {
+	for _, u := range users {
 		l, dial := httpd.Pipe(u)
 		srv.Listeners = append(srv.Listeners, l)
 		tr := &http.Transport{DialContext: dialer(dial), DisableCompression: true}
