@@ -105,6 +105,9 @@ func others(t *testing.T, c *Client, when string) {
 
 func furnished(t *testing.T, size int) *Client {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("to fill a store takes some seconds")
+	}
 	c := small(t, size)
 	for _, ns := range []string{"greedy", "greedy2", "other"} {
 		create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
