@@ -83,12 +83,12 @@ func runAppliance(ctx context.Context, arch, ledge string, memory int, limit tim
 	return nil
 }
 
-// checked are what `ledge doctor` must find well on a board that is to run pods. The exit code 0 alone, and lines, any
-// verb has that prints something.
+// checked are the checks that `ledge doctor` must pass on a board that runs pods. An exit code of 0 and some lines would prove nothing:
+// any verb that prints has both.
 var checked = []string{"kernel", "namespaces", "cgroups", "overlayfs", "controllers", "bridge", "veth", "nftables"}
 
-// unsaid are the checks that doctor should have named as well, and did not; of another verb, that it said anything. The
-// kernel may write between two lines, not into one.
+// unsaid returns the checks that doctor did not pass or did not name. Any other verb must only have printed something. The kernel may print
+// between two lines, but not inside one.
 func unsaid(args, said []string) (missing []string) {
 	if args[0] != "doctor" {
 		if len(said) == 0 {
@@ -108,7 +108,7 @@ func unsaid(args, said []string) (missing []string) {
 	return missing
 }
 
-// applianceRoot writes the initramfs: an init of a page that loads modules, ledge, the modules, and manifests.
+// applianceRoot writes the initramfs: a small init that loads the modules and starts ledge, then ledge, the modules and the manifests.
 func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string, more map[string]string) error {
 	init := filepath.Join(work, "init")
 	build := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./lab/vm/init")

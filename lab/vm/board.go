@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// boardFiles are static pods of two priorities, and a time server: the guest's watcher, which is ahead by two hours.
+// boardFiles are two static pods of different priorities, and the address of a time server: the guest's watcher, which is two hours ahead.
 var boardFiles = map[string]string{
 	"manifests/low.yaml":    boardPod("low", ""),
 	"manifests/high.yaml":   boardPod("high", "system-node-critical"),
@@ -33,10 +33,10 @@ spec:
 `
 }
 
-// runBoard boots ledge as the whole user space of a board: its data on a partition, pods from files, nothing else. The
-// brain is killed and the pods must not notice; the power button, pressed when the next one has been killed too and there is
-// none, must end them in order and the machine after them. Where that has no button the node is asked, or, with signal, process 1 gets
-// SIGPWR.
+// runBoard boots ledge as the whole user space of a board: its data on a partition, pods from files, nothing else. First the brain is
+// killed, and the pods must not notice. Then the next brain is killed and the power button is pressed while there is none: the pods must
+// end in order, and the machine after them. A machine without a button is asked to end through the node or, with signal, by SIGPWR to
+// process 1.
 func runBoard(ctx context.Context, arch, ledge string, signal bool, memory int, limit time.Duration) error {
 	dir, err := prepare(ctx, arch)
 	if err != nil {
@@ -74,7 +74,7 @@ func runBoard(ctx context.Context, arch, ledge string, signal bool, memory int, 
 	return nil
 }
 
-// boardBoot is what is seen of one boot.
+// boardBoot collects what one boot prints.
 type boardBoot struct {
 	qmp    string
 	button bool // the guest has one; else it goes down by itself
@@ -86,7 +86,7 @@ type boardBoot struct {
 	fault  error
 }
 
-// stages are the priorities of those that are over, of one pod each.
+// stages are the priorities whose pods have been stopped, in the order of the log. Each has one pod.
 type stages []string
 
 func (s *stages) over(text string) error {
@@ -99,7 +99,7 @@ func (s *stages) over(text string) error {
 	return nil
 }
 
-// inOrder is how two pods end of which one is critical.
+// inOrder says whether the usual pod was stopped before the critical one.
 func (s stages) inOrder() bool { return slices.Equal(s, []string{"0", "2000000000"}) }
 
 func (b *boardBoot) line(text string) bool {

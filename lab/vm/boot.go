@@ -32,8 +32,8 @@ type boot struct {
 	logs   podLogs
 }
 
-// boot starts the machine, does one thing with it, and keeps what it told. last is how it ended before; with "" nothing is
-// expected of that.
+// boot starts the machine, does one thing with it, and keeps what it printed. last is how the boot before ended; with "" nothing is
+// expected of it.
 func (p *power) boot(ctx context.Context, do, by, last string) error {
 	p.disk.On()
 	p.ledger.boot()
@@ -80,7 +80,7 @@ func (p *power) boot(ctx context.Context, do, by, last string) error {
 	return nil
 }
 
-// inspect asks the kernel of a board that has told nothing for long what everybody waits for.
+// inspect asks the kernel of a board that has been silent for long what each task waits for.
 func (b *boot) inspect() {
 	if b.told.Load() {
 		return
@@ -94,7 +94,7 @@ func (b *boot) inspect() {
 	}
 }
 
-// preserve keeps the disk as it was before the boot that failed, and the console of that.
+// preserve keeps the disk as it was before the boot that failed, and the console of that boot.
 func (p *power) preserve(ctx context.Context) error {
 	if p.keep == "" {
 		return nil
@@ -113,8 +113,8 @@ func (p *power) preserve(ctx context.Context) error {
 	return nil
 }
 
-// cutWithin cuts the power at some moment between the two, mostly at the next flush of some size: between flushes there is
-// often nothing to lose, and most of them are small.
+// cutWithin cuts the power after a time between least and most. Mostly it waits for the next flush of some size: between flushes there is
+// often nothing to lose, and most flushes are small.
 func (b *boot) cutWithin(least, most time.Duration) {
 	b.began = time.Now()
 	wait := least + time.Duration(b.random.Int64N(int64(most-least)))
@@ -130,7 +130,7 @@ func (b *boot) cutWithin(least, most time.Duration) {
 	})
 }
 
-// line takes one line of the guest's; true ends the boot.
+// line reads one line that the guest prints; true ends the boot.
 func (b *boot) line(text string) bool {
 	word, ours := strings.CutPrefix(text, "@")
 	word, rest, _ := strings.Cut(word, " ")
@@ -180,7 +180,7 @@ func (b *boot) line(text string) bool {
 	return false
 }
 
-// judge says what is wrong with a boot, given how it ended and how the one before did.
+// judge says what is wrong with a boot, given how it ended and how the boot before it ended.
 func (b *boot) judge(err error, last string) {
 	wrong := func(format string, args ...any) { b.Wrong = append(b.Wrong, fmt.Sprintf(format, args...)) }
 	switch {

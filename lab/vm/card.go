@@ -43,8 +43,8 @@ func (s *flashing) fresh(ctx context.Context) (card string, err error) {
 	return card, errors.Join(os.RemoveAll(s.key+".known"), os.RemoveAll(s.key+".machine")) // what was known of another machine
 }
 
-// inspectCard looks at a card as a laptop would: nothing was wrong on it but what is known, its last partition has all there is, and
-// after an end in order the file system there is whole and needs no repair.
+// inspectCard looks at a card as a laptop would. The card names no mistakes but the known ones, and its last partition reaches to its end.
+// After an orderly end (off) the file system there is whole and needs no repair.
 func inspectCard(ctx context.Context, card string, off bool, known ...string) error {
 	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").Output(); err == nil &&
 		!slices.Equal(firstboot.Reported(out), known) {
@@ -95,7 +95,8 @@ func lastPartition(card io.ReaderAt) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// grown: a partition reaches the end of its card, and the ext4 in it the end of the partition, but for a group that is too small.
+// grown checks that a partition reaches to the end of its card, and the ext4 in it to the end of the partition. ext4 leaves out a last
+// block group that would be too small.
 func grown(super []byte, start, end, card int64) error {
 	if magic := binary.LittleEndian.Uint16(super[56:]); magic != 0xef53 {
 		return fmt.Errorf("no ext4 is in the last partition, at byte %d", start)
@@ -108,8 +109,8 @@ func grown(super []byte, start, end, card int64) error {
 	return nil
 }
 
-// tear leaves the data partition as a cut leaves it in the middle of its superblock, of which one of the two sectors is of before, so that
-// the checksum in the second is wrong; and in the middle of its journal's last transaction besides.
+// tear makes the data partition look as if the power had gone in the middle of a write of the superblock, so that its checksum is wrong,
+// and in the middle of the journal's last transaction.
 func tear(card string, start int64) error {
 	if err := tearJournal(card, start); err != nil {
 		return err
@@ -129,8 +130,7 @@ func tear(card string, start int64) error {
 	return errors.Join(err, f.Sync())
 }
 
-// tearJournal leaves the last block of the last transaction as a cut leaves it in the middle of that: behind its head is what was there
-// before.
+// tearJournal makes the last block of the journal's last transaction look half written: behind its head stands what was there before.
 func tearJournal(card string, start int64) error {
 	f, err := os.OpenFile(card, os.O_RDWR, 0)
 	if err != nil {

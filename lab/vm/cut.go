@@ -44,13 +44,13 @@ type pulled struct {
 	disk   *served
 	socket string
 	rng    *rand.Rand
-	within time.Duration          // of a boot, for the moment to be in
-	from   func(text string) bool // its beginning, among all that the console says; nil: the machine's start
+	within time.Duration          // the random moment is in this part of a boot
+	from   func(text string) bool // the line of the console at which that part begins; nil: at the machine's start
 	limit  time.Duration          // of a boot
 	lost   int                    // sectors
 }
 
-// round takes a card through cuts to a boot that is looked at. The machine is all but its card.
+// round boots a card and pulls the plug so many times, then boots it once more for look. g is the machine without its card.
 func (p *pulled) round(ctx context.Context, card string, cuts int, g guest, look func(guest) error) (err error) {
 	if p.disk, err = serve(card, p.socket); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (p *pulled) round(ctx context.Context, card string, cuts int, g guest, look
 	return nil
 }
 
-// boot boots a machine and pulls the plug: at a moment that comes by chance, or with the next flush.
+// boot boots a machine and pulls the plug, at a random moment or with the next flush after it.
 func (p *pulled) boot(ctx context.Context, g guest) error {
 	p.disk.On()
 	boot, cancel := context.WithCancel(ctx)

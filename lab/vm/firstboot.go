@@ -15,7 +15,7 @@ import (
 	"ledge/images/imagestest"
 )
 
-// A card as people make one: what is right on it must run, what is wrong must be said, at a first boot that was cut.
+// A card as people make one. After first boots that were cut, what is right on it must run, and what is wrong must be named.
 const cardYAML = "\ufeffhostname: shed\r\nwifi: {ssid: a}\r\nconfiguration:\r\n  maxPods: 20\r\n  maxPodz: 2\r\nnetwork:\r\n\taddress: dhcp\r\n"
 
 var cardFiles = map[string]string{
@@ -33,7 +33,7 @@ spec:
 	"images/broken.tar":  "no archive",
 }
 
-// cardMistakes are the beginnings of what the card must say in the end.
+// cardMistakes are how the lines begin that the card must have in ledge-errors.txt in the end.
 var cardMistakes = []string{
 	"ledge.yaml.txt, line 2: Wi-Fi has no effect here",
 	`ledge.yaml.txt, line 5: there is no key "maxPodz" below configuration:. Did you mean maxPods?`,
@@ -57,7 +57,7 @@ type firstBoot struct {
 	image            map[string]string // by table
 }
 
-// runFirstBoot makes an image, and rounds on fresh cards of it: some cuts, then a boot in which everything must be right.
+// runFirstBoot makes an image and takes fresh cards of it through some cuts, then through a boot in which everything must be right.
 func runFirstBoot(ctx context.Context, ledge string, memory, cuts int, seed uint64, limit time.Duration) error {
 	dir, err := prepare(ctx, "amd64")
 	if err != nil {
@@ -201,7 +201,7 @@ func partitionTable(kind string) map[int64][]byte {
 		(sectors - 1) * 512: header(sectors-1, 1, sectors-33)}
 }
 
-// round takes a fresh card through cuts to a boot that is looked at.
+// round takes a fresh card through some cuts, then looks at one more boot.
 func (f *firstBoot) round(ctx context.Context, table string, cuts int) error {
 	card, socket := filepath.Join(f.work, "card.img"), filepath.Join(f.work, "nbd")
 	if err := copyCard(ctx, f.image[table], card, cardSize); err != nil {
@@ -219,7 +219,7 @@ func (f *firstBoot) round(ctx context.Context, table string, cuts int) error {
 	})
 }
 
-// look boots for the last time. What the watcher says comes on lines that begin with @@; then the card is read as a laptop would.
+// look boots for the last time and reads what the watcher prints, on lines that begin with @@. Then it reads the card as a laptop would.
 func (f *firstBoot) look(ctx context.Context, g guest, card string) error {
 	var all, wrong []string
 	end := ""

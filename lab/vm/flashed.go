@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// flashedPods are what a person would put on the boot partition: two that answer on ports of the board, and one of them is to end last.
+// flashedPods are two pods that a person might put on the boot partition. Both answer on a port of the board; one must be stopped last.
 const flashedPods = `apiVersion: v1
 kind: Pod
 metadata: {name: web, namespace: default}
@@ -61,7 +61,7 @@ type flashedBoot struct {
 	Idle          *idle `json:"idle,omitempty"`
 }
 
-// flashedCuts are power cuts in first boots: of each fresh card one to three, and then a boot in which all is to be well.
+// flashedCuts are power cuts in first boots: one to three for each fresh card, then a boot in which all must be well.
 type flashedCuts struct {
 	Seed   uint64  `json:"seed"`
 	Cuts   int     `json:"cuts"`

@@ -87,7 +87,7 @@ func prepare(ctx context.Context, arch string) (string, error) {
 	return dir, nil
 }
 
-// dropOld removes what no month or script names any more. Guests a few weeks old may belong to another checkout.
+// dropOld removes guests that were built more than 40 days ago. It leaves younger ones, which another checkout may use.
 func dropOld(top string) {
 	entries, err := os.ReadDir(top)
 	if err != nil {

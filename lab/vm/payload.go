@@ -44,9 +44,9 @@ echo "guest: $(uname -r), $(stat -fc %%T /sys/fs/cgroup): $(cat /sys/fs/cgroup/c
 
 func begin() string { return fmt.Sprintf(prologue, os.Getenv("LEDGE_LONG"), os.Getenv("LEDGE_SEED")) }
 
-// one runs the tests of one package and prints all of it at once, between marks: two packages run at a time.
-// -test.v, because the report counts tests and names the skipped ones. A test that is late is ended by its own package,
-// with all stacks; one whose Go runtime is stuck, from outside.
+// one runs the tests of one package. Two packages run at a time, so it prints everything at once, between marks. It passes -test.v because
+// the report counts tests and names those that are skipped. A package ends its own late test and prints all stacks; where the Go runtime
+// itself is stuck, timeout ends it.
 const one = `#!/bin/sh
 cd "/payload/src/$1" || exit 0
 exec 9>/tmp/one.lock
@@ -103,7 +103,7 @@ func runTests(ctx context.Context, s suite) error {
 	return nil
 }
 
-// tryAgain runs once more what may have failed by chance.
+// tryAgain runs the packages that failed once more: the failure may have been chance.
 func (s suite) tryAgain(ctx context.Context, work string, failed map[string][]string) (*report, error) {
 	s.filter = testrun.Filter(slices.Concat(slices.Collect(maps.Values(failed))...))
 	r, err := s.try(ctx, work, slices.Sorted(maps.Keys(failed)))

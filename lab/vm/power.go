@@ -33,7 +33,7 @@ type powerFlags struct {
 	limit  time.Duration // of one boot
 }
 
-// share is what falls to the disk i of so many: with the others it makes up the whole.
+// share returns the flags of disk i: its part of the cuts and of the orderly ends. The disks together make all of them.
 func (f powerFlags) share(i int) powerFlags {
 	mine := f
 	mine.cuts, mine.ends, mine.lie = 0, nil, f.lie && i == f.disks-1 // orderly ends take longest, and begin with the first
@@ -50,8 +50,8 @@ func (f powerFlags) share(i int) powerFlags {
 	return mine
 }
 
-// power is the boots of one disk, which forgets what it was not told to flush: orderly ends, whose order the pods'
-// own logs tell after the next boot, and cuts. No boot is told anything of those before, and none gets a hand.
+// power is the boots of one disk, which forgets what nobody has flushed. Some end in order, and the pods' own logs show that order after
+// the next boot; others are cut. No boot is told of those before it, and nobody helps one.
 type power struct {
 	powerFlags
 	number       int
@@ -79,7 +79,7 @@ type powerReport struct {
 	Boots        []bootReport `json:"boots"`
 }
 
-// sectors tells how much the cuts had to take: half of them found at least Median in the disk's cache.
+// sectors says how many sectors the cuts found unflushed in the disk's cache: half of the cuts found at least Median.
 type sectors struct {
 	Median int `json:"medianPending"`
 	Most   int `json:"mostPending"`
@@ -132,8 +132,8 @@ type bootReport struct {
 	Wrong        []string       `json:"wrong,omitempty"`
 }
 
-// runPowerTwice gives an emulated machine that is late, or whose pods had no time to say their word, a second try. What was
-// acknowledged and lost is never excused.
+// runPowerTwice runs again where the emulated machine was late or its pods had no time to print. An acknowledged write that was lost fails
+// at once.
 func runPowerTwice(ctx context.Context, f powerFlags) error {
 	lost, err := runPower(ctx, f)
 	if err == nil || lost > 0 || ctx.Err() != nil {
@@ -228,7 +228,7 @@ func (p *power) boots(ctx context.Context) error {
 	if err := p.boot(ctx, "look", "", last); err != nil || !p.lie {
 		return err
 	}
-	// The control: a disk that lies must be found out, or nothing above proves anything.
+	// The control: this test must find out a disk that lies about a flush, or it proves nothing.
 	p.disk.Lie()
 	if err := p.boot(ctx, "busy", "", ""); err != nil {
 		return err
