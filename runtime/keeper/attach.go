@@ -44,7 +44,7 @@ func (e *Engine) Attach(ctx context.Context, x runtime.Attach) error {
 	return p.drain()
 }
 
-// onError has fn called with the first error of a writer.
+// onError calls fn with the first error of each writer.
 func (p *plumbing) onError(fn func(error)) {
 	for _, o := range p.outs {
 		go func() {
@@ -55,9 +55,9 @@ func (p *plumbing) onError(fn func(error)) {
 	}
 }
 
-// attach joins files to the output of a container. joined is called when that is done, with where input is to go (nil:
-// nowhere), which is then the callee's; a terminal comes also when there is no input, for its size. ended says that
-// there is no more input.
+// attach joins files to the output of a container. When that is done it calls joined with the file that takes the input, which joined then
+// owns; nil if there is no input. A terminal is always handed over, because the caller may set its size. ended closes when there is no more
+// input.
 func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, ended <-chan struct{},
 	joined func(in *os.File, tty bool) error) error {
 	end, err := e.works.begin()

@@ -215,7 +215,7 @@ func (p *places) take(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// within waits for a group, so long.
+// within waits for a group, for d at most, and says whether it is done.
 func within(d time.Duration, wg *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()

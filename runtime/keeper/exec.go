@@ -252,7 +252,7 @@ func (p *process) hasEnded() bool {
 	return ended
 }
 
-// ending asks too for one that is on its way out: it gives up its namespaces before its end is told.
+// ending says whether a process has ended or is about to: the kernel takes its namespaces away before it reports the end.
 func (p *process) ending() bool {
 	_, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/ns/mnt")
 	return err != nil || p.hasEnded()

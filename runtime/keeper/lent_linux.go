@@ -23,13 +23,13 @@ const (
 	filesOfALoan = maxFiles
 )
 
-// loans are what is lent, by name, as bare descriptors: as files they would wake this process for everything that arrives in them.
+// loans are the lent files by name, as bare descriptors: as os.Files they would wake this process for everything that arrives in them.
 type loans struct {
 	mu  sync.Mutex
 	fds map[string][]int
 }
 
-// put holds copies of files instead of those that had the name before; none: nothing.
+// put replaces the files that are lent under a name by copies of these. No files end the loan.
 func (l *loans) put(name string, files []*os.File) error {
 	if len(files) > filesOfALoan {
 		return fmt.Errorf("%w: %d files are lent at once, the most is %d", ErrProtocol, len(files), filesOfALoan)
@@ -87,7 +87,7 @@ func closeAll(fds []int) {
 	}
 }
 
-// names are those under which something is lent.
+// names are the names under which files are lent.
 func (l *loans) names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +100,8 @@ func (l *loans) close() {
 	}
 }
 
-// Lend has the keeper hold copies of files under a name beyond the end of this process, and each keeper that comes after it; none: no
-// longer. Nobody there, or one that does not know how: an error, and it is tried again when a keeper comes.
+// Lend has the keeper, and each keeper after it, hold copies of files under a name, also after this process has ended. No files end the
+// loan. If there is no keeper, or it is too old to lend, Lend returns an error and tries again with the next keeper.
 func (c *Client) Lend(ctx context.Context, name string, files []*os.File) error {
 	if err := c.lent.put(name, files); err != nil {
 		return err
@@ -132,12 +132,12 @@ func (c *Client) lendAll(ctx context.Context) {
 		}
 		closeFiles(files)
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn("what outlives the brain is not held by the keeper", "name", name, "err", err)
+			c.log.Warn("the keeper does not hold what outlives the brain", "name", name, "err", err)
 		}
 	}
 }
 
-// Lent gives what this process, or one before it, has lent under a name; none: nothing is.
+// Lent returns the files that this process, or one before it, has lent under a name.
 func (c *Client) Lent(ctx context.Context, name string) ([]*os.File, error) {
 	conn, err := c.dial(ctx, request{Op: opLent, ID: name})
 	if err != nil {

@@ -160,7 +160,7 @@ func (e *Engine) discard(c *container) error {
 	return errors.Join(err, werr)
 }
 
-// follow makes the container known and waits for its end. With ended it has ended already, so.
+// follow makes the container known and waits for its end. ended is not nil if it has ended already.
 func (e *Engine) follow(c *container, ended *runtime.Exit) {
 	c.run(&e.wg)
 	e.held.add(c)

@@ -39,8 +39,8 @@ func (s *splitter) feed(dst []byte, now time.Time, p []byte) []byte {
 	return dst
 }
 
-// flush writes what there is of an unfinished line, as part of one: another keeper will go on, or the container has
-// ended without a last newline, and then nobody is to read one that it did not write.
+// flush writes an unfinished line and marks it as a part (P). Either another keeper writes the rest, or the container ended without a last
+// newline; then readers must not see a newline that it did not write.
 func (s *splitter) flush(dst []byte, now time.Time) []byte {
 	if len(s.tail) == 0 {
 		return dst

@@ -96,8 +96,8 @@ func (p *plumbing) start(tty *os.File) {
 	}
 }
 
-// join is start for somebody who attaches: the pipes are made by now for the output of a terminal too. in is where
-// input goes, nil when nowhere; ended is called when there is no more of it.
+// join is start for a caller who attaches. Here a terminal's output has a pipe too. in takes the input, nil if there is none; ended is
+// called when there is no more input.
 func (p *plumbing) join(in *os.File, tty bool, ended func()) {
 	p.closeChild()
 	if p.stdin = in; tty {
@@ -157,12 +157,12 @@ func (p *plumbing) resize() {
 	}
 }
 
-// ttyRest is how long a terminal may take to give what was written last: it goes through a queue of the kernel's. A
-// command that leaves nothing in the background ends it at once.
+// ttyRest is how long a terminal may take to hand out what was written last, which waits in a queue of the kernel. If the command left
+// nothing in the background, the terminal ends at once.
 const ttyRest = 100 * time.Millisecond
 
-// finish brings the rest of the output, after the end of the command, and says whether a writer failed. What is left
-// running may hold the pipes open for ever: what is in them now is what the command wrote.
+// finish copies the rest of the output after the command has ended, and returns the errors of the writers. What the command left running
+// may hold the pipes open for ever, so finish takes only what is in them now: that is what the command wrote.
 func (p *plumbing) finish() error {
 	var errs []error
 	for _, o := range p.outs {
