@@ -273,9 +273,12 @@ func TestOldAnswers(t *testing.T) {
 
 // age makes everything in the cache older.
 func (f *forwarder) age(d time.Duration) {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
 	for e := f.cache.recent.Front(); e != nil; e = e.Next() {
-		c := e.Value.(*cached)
+		c := *e.Value.(*cached) // who has it already may read it
 		c.at = c.at.Add(-d)
+		e.Value = &c
 	}
 }
 
