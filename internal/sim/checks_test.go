@@ -198,7 +198,7 @@ func TestKernelNotices(t *testing.T) {
 		new.Status.Reason, new.Status.Message = "Evicted", message
 		return old, new
 	}
-	const low, had = "The node was low on resource: memory. ", "The node had condition: [MemoryPressure]. "
+	const low, had = "The node was low on resource: memory. ", "Pod was rejected: The node had condition: [MemoryPressure]. "
 	b.judgeEnd(ends(WantGone, low))
 	b.judgeEnd(ends(WantSteady, had))
 	n.want(t, "a board that is not short", "was evicted from a board that was not short", "was refused on a board that was not short")

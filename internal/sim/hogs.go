@@ -85,7 +85,7 @@ func (m *mischief) someHog(name string) *corev1.Pod {
 
 // refused: the pod came to a board that was short, and took no more.
 func refused(p *corev1.Pod) bool {
-	return p.Status.Reason == evict.Reason && strings.HasPrefix(p.Status.Message, "The node had condition")
+	return p.Status.Reason == evict.Reason && strings.HasPrefix(p.Status.Message, "Pod was rejected: The node had condition")
 }
 
 // judgeEnd checks that the agent evicted a pod it may evict: one that uses what the board is short of, while it is
