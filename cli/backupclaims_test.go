@@ -79,6 +79,7 @@ func restoreCut(t *testing.T, dir, file string, step int) error {
 // TestCutsOfRestore: wherever a restore is killed, all is as it was, or no board starts and the next restore, which may be killed too,
 // makes all as in the backup. What was there is aside once.
 func TestCutsOfRestore(t *testing.T) { // N-13.15
+	testrun.OnHost(t)
 	if dir := os.Getenv("LEDGE_TEST_RESTORE"); dir != "" {
 		step, err := strconv.Atoi(os.Getenv("LEDGE_TEST_STEP"))
 		must(t, err)

@@ -51,11 +51,14 @@ const restoringFile = ".restoring"
 // Restoring says that a restore was cut, and so that claims and store are of different times.
 func (s *Shelf) Restoring() error {
 	_, err := os.Lstat(s.Path(restoringFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return nil
+	case err != nil:
+		return fmt.Errorf("look whether a restore was cut: %w", err)
 	}
-	return errors.Join(err, fmt.Errorf("a restore was cut, and claims and store are of different times: "+
-		"'ledge backup restore FILE --claims' again, or remove %s to go on with what there is", s.Path(restoringFile)))
+	return fmt.Errorf("a restore was cut, and claims and store are of different times: "+
+		"'ledge backup restore FILE --claims' again, or remove %s to go on with what there is", s.Path(restoringFile))
 }
 
 // Unpack puts the claims of an archive beside those that are there, all of them on disk. Nobody may have a claim mounted, and no brain
