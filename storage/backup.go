@@ -142,11 +142,6 @@ func (r Restore) Run(ctx context.Context) error {
 	return nil
 }
 
-// RestoreDir is a restore of a store alone.
-func RestoreDir(ctx context.Context, dir, backup string, check func(context.Context, string) error) error {
-	return Restore{Dir: dir, Backup: backup, Check: check}.Run(ctx)
-}
-
 // copyFile copies so that after a power cut the target is whole or as it was.
 func copyFile(disk durable.Disk, from, to string) error {
 	in, err := os.Open(from)

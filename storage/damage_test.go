@@ -461,11 +461,11 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	put(t, s, "a", "2")
 	rev := s.Revision()
-	if err := RestoreDir(t.Context(), dir, file, nil); !errors.Is(err, ErrInUse) {
+	if err := (Restore{Dir: dir, Backup: file}).Run(t.Context()); !errors.Is(err, ErrInUse) {
 		t.Fatalf("restored under a running ledge: %v", err)
 	}
 	s.Close()
-	if err := RestoreDir(t.Context(), dir, file, nil); err != nil {
+	if err := (Restore{Dir: dir, Backup: file}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, dir)
@@ -473,7 +473,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatalf("%q %q revision %d after %d", value(t, s, "a"), value(t, s, "lazy"), s.Revision(), rev)
 	}
 	other := t.TempDir()
-	if err := RestoreDir(t.Context(), filepath.Join(other, "new"), file, nil); err != nil {
+	if err := (Restore{Dir: filepath.Join(other, "new"), Backup: file}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := value(t, open(t, filepath.Join(other, "new")), "a"); got != "1" {

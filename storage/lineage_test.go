@@ -69,7 +69,7 @@ func TestLine(t *testing.T) {
 	}
 	first = closed(s)
 
-	if err := RestoreDir(t.Context(), dir, backup, nil); err != nil {
+	if err := (Restore{Dir: dir, Backup: backup}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s = open()

@@ -132,7 +132,7 @@ func TestOlderStoreWithoutLog(t *testing.T) {
 	}
 	mustClose(t, s)
 
-	if err := RestoreDir(t.Context(), dir, old, checker(t)); err != nil {
+	if err := (Restore{Dir: dir, Backup: old, Check: checker(t)}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, missing := range []bool{false, true} {

@@ -20,11 +20,11 @@ func (tx *Tx) Weight() int { return tx.weight }
 func (tx *Tx) Space() Space {
 	db, most := tx.b.DB(), tx.s.cfg.MaxSize
 	all := most - most/reserve - db.AllocSize
-	stats := db.Stats()
-	if stats.FreePageN+stats.PendingPageN == 0 {
+	free := int(freeSize(db))
+	if free == 0 {
 		return Space{all, all} // bbolt counts at a commit, and there was none since the start
 	}
-	used := int(tx.b.Size()) - (stats.FreePageN+stats.PendingPageN)*db.Info().PageSize
+	used := int(tx.b.Size()) - free
 	return Space{all, all - used - tx.weight}
 }
 

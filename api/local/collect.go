@@ -38,9 +38,12 @@ type collector struct {
 }
 
 // soon has Run look for objects whose owners are gone.
-func (c *collector) soon() {
+func (c *collector) soon() { soon(c.asked) }
+
+// soon has Run do something. c has room for one: asked twice before that is asked once.
+func soon(c chan<- struct{}) {
 	select {
-	case c.asked <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

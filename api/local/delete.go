@@ -41,12 +41,7 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 }
 
 // restoreSoon has Run create again what every namespace must have.
-func (c *Client) restoreSoon() {
-	select {
-	case c.restore <- struct{}{}:
-	default:
-	}
-}
+func (c *Client) restoreSoon() { soon(c.restore) }
 
 func (in *inTx) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object,
 	error) {

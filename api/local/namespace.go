@@ -284,10 +284,7 @@ func (in *inTx) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]r
 	background := api.DeleteOptions{Propagation: metav1.DeletePropagationBackground} // nothing stays for an owner's sake
 	for _, obj := range objs {
 		if tx.Weight() > endAtOnce {
-			select {
-			case in.unended <- struct{}{}:
-			default:
-			}
+			soon(in.unended)
 			return remainder(kind, objs), nil // about: some have just gone
 		}
 		if err := in.propagateAndMark(tx, kind, obj, background); err != nil {

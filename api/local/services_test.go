@@ -321,7 +321,7 @@ func TestServicesOfABackup(t *testing.T) {
 		save(t, store, file)
 		changeAtRandom(t, c, rng, 40)
 		stop(store)
-		if err := storage.RestoreDir(t.Context(), dir, file, check); err != nil {
+		if err := (storage.Restore{Dir: dir, Backup: file, Check: check}).Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		store, c = start()

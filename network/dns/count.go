@@ -25,9 +25,6 @@ type Counts [kinds]atomic.Uint64
 
 // count takes note of one answer.
 func (s *Server) count(q query, a Answer) {
-	if s.cfg.Counts == nil {
-		return
-	}
 	kind := a.from
 	switch {
 	case q.fault != dnsmessage.RCodeSuccess:
@@ -35,5 +32,11 @@ func (s *Server) count(q query, a Answer) {
 	case a.RCode == dnsmessage.RCodeServerFailure:
 		kind = failed
 	}
-	s.cfg.Counts[kind].Add(1)
+	s.counted(kind)
+}
+
+func (s *Server) counted(kind int) {
+	if s.cfg.Counts != nil {
+		s.cfg.Counts[kind].Add(1)
+	}
 }

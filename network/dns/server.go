@@ -127,9 +127,7 @@ func (s *Server) answerUDP(ctx context.Context, conn *net.UDPConn, p packet, all
 		return
 	}
 	if !s.asked.take(who) {
-		if s.cfg.Counts != nil {
-			s.cfg.Counts[refused].Add(1)
-		}
+		s.counted(refused)
 		return // it asks again
 	}
 	all.Go(func() {
