@@ -19,6 +19,7 @@ import (
 	"ledge/api"
 	"ledge/api/batch"
 	"ledge/api/local"
+	"ledge/internal/testrun"
 	"ledge/storage"
 )
 
@@ -223,7 +224,7 @@ func TestCronJobTaken(t *testing.T) {
 func TestCronJobsAtRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	for i := range 12 {
+	for i := range testrun.Rounds(12) {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			dir := t.TempDir()

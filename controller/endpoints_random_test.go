@@ -24,6 +24,7 @@ import (
 	"ledge/api/kinds"
 	"ledge/api/local"
 	"ledge/controller/endpoints"
+	"ledge/internal/testrun"
 	"ledge/storage"
 )
 
@@ -180,7 +181,7 @@ func sorted(text string) string {
 // TestEndpointsAtRandom: loops that are killed after any of their writes leave something from which the next ones come to what there is
 // to be.
 func TestEndpointsAtRandom(t *testing.T) {
-	runs := 8
+	runs := testrun.Rounds(8)
 	if os.Getenv("LEDGE_LONG") != "" {
 		runs = 300
 	}

@@ -23,6 +23,7 @@ import (
 	"ledge/api/batch"
 	"ledge/api/local"
 	"ledge/controller/jobs"
+	"ledge/internal/testrun"
 	"ledge/storage"
 )
 
@@ -228,7 +229,7 @@ func (w *workshop) agree(j *batchv1.Job) {
 
 // TestJobsAtRandom: a loop that is killed after any of its writes counts every pod that ends once, and ends every Job.
 func TestJobsAtRandom(t *testing.T) { // N-12.5
-	runs := 24
+	runs := testrun.Rounds(24)
 	if os.Getenv("LEDGE_LONG") != "" {
 		runs = 1000
 	}

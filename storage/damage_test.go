@@ -147,7 +147,7 @@ func TestDamage(t *testing.T) {
 	page := os.Getpagesize()
 	pages := used/page + 1
 	onePage, wholeFile := 1000, 500
-	if raced { // the processes start slowly: seconds for each, and the step "damaged stores" has the rest
+	if testrun.Raced { // the processes start slowly: seconds for each, and the step "damaged stores" has the rest
 		onePage, wholeFile = 40, 40
 	}
 	kinds := map[string]struct {
@@ -200,7 +200,7 @@ func TestDamagedLength(t *testing.T) {
 	const length = 12 // in the head of a page, after its number, its kind and how many entries it has
 	size, last := os.Getpagesize(), lastPages(t, filepath.Join(master, dbName))
 	restored, most := 0, int64(200<<20)
-	if raced {
+	if testrun.Raced {
 		most *= 4
 	}
 	for _, kind := range []string{"branch", "leaf"} {
@@ -209,7 +209,7 @@ func TestDamagedLength(t *testing.T) {
 			t.Fatalf("no %s in %v", kind, last)
 		}
 		for bit := range 32 {
-			if (raced || testrun.Rounds(6) == 1) && bit%6 != 0 { // each starts three processes
+			if (testrun.Raced || testrun.Rounds(6) == 1) && bit%6 != 0 { // each starts three processes
 				continue
 			}
 			dir := t.TempDir()
@@ -244,7 +244,7 @@ func TestBranchInACircle(t *testing.T) {
 		t.Skip("takes 7 s")
 	}
 	child(t)
-	if raced {
+	if testrun.Raced {
 		t.Skip("the race detector itself ends where there is no more memory, in words of its own")
 	}
 	dir := t.TempDir()
@@ -293,7 +293,7 @@ func lastPages(t *testing.T, path string) map[string]int {
 // TestCheckTakesAllMemory: a child that was killed for what it took says something of the file.
 func TestCheckTakesAllMemory(t *testing.T) {
 	child(t)
-	if raced {
+	if testrun.Raced {
 		t.Skip("the race detector itself ends where there is no more memory, in words of its own")
 	}
 	path := filepath.Join(t.TempDir(), "file")

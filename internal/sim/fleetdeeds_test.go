@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -274,7 +275,7 @@ func playFleet(t *testing.T, seed uint64, boards int, long time.Duration) (done 
 func TestFleetDay(t *testing.T) {
 	long(t)
 	day := hours(t, 24)
-	if raced {
+	if testrun.Raced {
 		day = 10 * time.Minute
 	}
 	playFleet(t, seed(t), 10, day)
@@ -282,7 +283,7 @@ func TestFleetDay(t *testing.T) {
 
 // TestFleetWeek: a hundred boards for a week; set LEDGE_LONG. LEDGE_HOURS=n makes it shorter.
 func TestFleetWeek(t *testing.T) {
-	if os.Getenv("LEDGE_LONG") == "" || raced {
+	if os.Getenv("LEDGE_LONG") == "" || testrun.Raced {
 		t.Skip("takes more than an hour: set LEDGE_LONG, without the race detector")
 	}
 	playFleet(t, seed(t), 100, hours(t, 7*24))
@@ -292,7 +293,7 @@ func TestFleetWeek(t *testing.T) {
 // board a pod is on may differ: that hangs on the order of goroutines.)
 func TestFleetAgain(t *testing.T) {
 	long, s := time.Hour, seed(t)
-	if raced {
+	if testrun.Raced {
 		long = 5 * time.Minute
 	}
 	if one, two := playFleet(t, s, 3, long),

@@ -39,10 +39,13 @@ func Measured(t testing.TB) {
 	}
 }
 
-// Rounds is how often to try something at random: n times, or fewer where that is emulated.
+// Rounds is how often to try something at random: n times, or fewer where the processor is emulated or the race detector watches.
 func Rounds(n int) int {
-	if emulated() {
+	switch {
+	case emulated():
 		return (n + 5) / 6
+	case Raced:
+		return (n + 2) / 3
 	}
 	return n
 }

@@ -18,7 +18,10 @@ mkdir -p "$dir"
 # A toolchain or build flags meant for ledge itself (cross builds, tags) must not reach this build.
 unset GOOS GOARCH GOARM
 export GOFLAGS= CGO_ENABLED=0
-build() { go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$dir/$1" "$2" >&2; }
+# Nobody waits for these programs, but a new machine waits for their compiler: it need not make them fast. What kubectl is made of too
+# stays as it is there, so that it is compiled once.
+plain="-gcflags=k8s.io/kubernetes/...=-N -l"
+build() { go build "$plain" -trimpath -buildvcs=false -ldflags "-s -w" -o "$dir/$1" "$2" >&2; }
 
 version=$(sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[0-9][^ ]*\).*|\1|p' go.mod)
 build ginkgo github.com/onsi/ginkgo/v2/ginkgo
@@ -31,7 +34,7 @@ mkdir "$dir/source"
 cp -r "$source/test/images/agnhost/porter" "$source/test/images/kitten" "$source/test/images/nautilus" "$dir/source/"
 chmod -R u+w "$dir/source"
 # Clients complain of a version that is not the server's, hence the stamp.
-go test -c -vet=off -trimpath -buildvcs=false \
+go test -c "$plain" -vet=off -trimpath -buildvcs=false \
 	-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$dir/e2e.test" k8s.io/kubernetes/test/e2e >&2
 echo "$version" >"$dir/version"
 touch "$dir/done"
