@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
+	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/node/kubeport"
 	"ledge/pki"
 )
 
-// listen takes this board's port. A board that joins by a kubeconfig has none: there is nothing that says who its control plane
-// is.
+// listen takes this board's port.
 func (u *uplink) listen(ctx context.Context, b *Brain) error {
-	if b.Kubeconfig != "" || b.DoorPort == 0 {
+	if b.DoorPort == 0 {
 		b.Status.Port = 0
 		return nil
 	}
@@ -33,7 +35,7 @@ func (u *uplink) listen(ctx context.Context, b *Brain) error {
 // openDoor lets the control plane, and nobody else, reach the pods of this board: logs, exec, attach, forwarded ports, figures.
 func (u *uplink) openDoor(b *Brain, like httpd.Config) error {
 	if u.identity == nil {
-		return nil
+		return u.openKubeDoor(b, like)
 	}
 	h, err := httpd.NewDoor(httpd.Config{Client: like.Client, Streams: like.Streams, Exec: like.Exec, Forward: like.Forward,
 		Metrics: like.Metrics}, pki.PlaneUser)
@@ -50,5 +52,29 @@ func (u *uplink) openDoor(b *Brain, like httpd.Config) error {
 		return err
 	}
 	u.door.Listeners = append(u.door.Listeners, l)
+	return nil
+}
+
+// openKubeDoor opens the port of a board that has joined by a kubeconfig: Kubernetes says who gets in, and to what.
+func (u *uplink) openKubeDoor(b *Brain, like httpd.Config) (err error) {
+	if u.port == nil {
+		return nil
+	}
+	u.kept, err = kubeport.Open(kubeport.Config{Plane: u.kube, Node: b.Name, Dir: filepath.Join(b.DataDir, "port"),
+		ClientCAFile: b.ClientCAFile, Addresses: b.agent.Addresses})
+	if err != nil {
+		return err
+	}
+	h, err := httpd.NewKubeDoor(httpd.Config{Client: like.Client, Streams: like.Streams, Exec: like.Exec, Forward: like.Forward,
+		Metrics: like.Metrics, Known: u.kept.Known,
+		Authenticate: func(token string, _ ...string) (api.User, error) { return u.kept.User(token) }}, u.kept)
+	if err != nil {
+		return err
+	}
+	l, err := httpd.WrapTLS(u.port, u.kept.TLS())
+	if err != nil {
+		return err
+	}
+	u.door = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{l.WithTokens()}}
 	return nil
 }

@@ -3,6 +3,7 @@ package brain
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -114,13 +115,16 @@ func closeLate(ways <-chan way, n int) {
 func (b *fleet) direct(ctx context.Context, node *corev1.Node) (net.Conn, error) {
 	addresses := boardAddresses(node)
 	if len(addresses) == 0 {
-		return nil, errors.New("its Node names no port to ask it at (with --port 0 and with --kubeconfig a board has none: join it by a token)")
+		return nil, errors.New("its Node names no port to ask it at (with --port 0 a board has none, and one that has joined by --kubeconfig does not know us: join it by a token)")
 	}
 	var errs []error
 	for _, address := range addresses {
 		conn, err := b.dialOne(ctx, node.Name, address)
 		if err == nil {
 			return conn, nil
+		}
+		if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+			err = fmt.Errorf("%w; a board that has joined by --kubeconfig serves Kubernetes there and does not know us: join it by a token", err)
 		}
 		errs = append(errs, err)
 	}

@@ -334,7 +334,8 @@ func (p *plane) taken(ctx context.Context, name string) (is, alive bool, err err
 }
 
 // known turns boards away whose place has been taken, and says so once for each.
-func (p *plane) known(leaf *x509.Certificate) error {
+func (p *plane) known(peer []*x509.Certificate) error {
+	leaf := peer[0]
 	err := p.joins.Known(leaf)
 	if err == nil {
 		return nil

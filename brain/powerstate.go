@@ -35,6 +35,9 @@ func (b *Brain) conditions() []corev1.NodeCondition {
 	if b.forwarding.loop != nil {
 		out = append(out, b.forwarding.loop.Forwarded())
 	}
+	if b.uplink != nil && b.uplink.kept != nil {
+		out = append(out, b.uplink.kept.Condition())
+	}
 	return append(out, voltageCondition(b.power.voltage.Now()), b.guard.condition(), unboundedCondition(b.holds), b.debts.condition(),
 		authorityCondition(b.plane.lost()))
 }

@@ -88,6 +88,9 @@ func (b *Brain) jobs() []func(context.Context) error {
 		jobs = append(jobs, b.plane.jobs()...)
 	} else {
 		jobs = append(jobs, b.uplink.Run, b.uplink.answerCalls)
+		if b.uplink.kept != nil {
+			jobs = append(jobs, b.uplink.kept.Run)
+		}
 	}
 	if b.Trial.on {
 		jobs = append(jobs, b.proveWell)

@@ -25,6 +25,7 @@ import (
 	"ledge/api/mirror"
 	"ledge/api/rest"
 	"ledge/config"
+	"ledge/node/kubeport"
 	"ledge/pki"
 )
 
@@ -32,9 +33,11 @@ import (
 type uplink struct {
 	identity *pki.Identity // nil: a kubeconfig says who we are
 	servers  *rest.Servers // likewise
+	kube     *rest.Client  // by the kubeconfig; nil: there is none
 	renew    chan struct{} // capacity 1: a server does not take our certificate
 
 	port net.Listener        // for the control plane; nil: there is none
+	kept *kubeport.Port      // who gets in there on a board that has joined by a kubeconfig; nil otherwise
 	door *httpd.Server       // on it, and behind answered calls; nil: the control plane gets in nowhere
 	hand func(net.Conn) bool // serves a connection that answers a call; nil likewise
 }
@@ -47,6 +50,7 @@ func (b *Brain) openUplink(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		u.kube = client
 		return b.remember(client)
 	}
 	var err error

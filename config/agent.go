@@ -25,7 +25,9 @@ func AgentFlags(f *flag.FlagSet) *Options {
 	f.Var((*listFlag)(&o.Servers), "server", "https://ADDRESS:PORT of the control plane; several are tried in turn")
 	f.StringVar(&o.Token, "token", "", "what 'ledge token create' printed there; needed once. It shows in the list of processes: a file named token beside the configuration does not")
 	f.IntVar(&o.DoorPort, "port", doorPort,
-		"where the control plane, and nobody else, reaches this board for logs, exec and the like; 0: nowhere")
+		"where the control plane reaches this board for logs, exec and the like, and with --kubeconfig whom that lets in; 0: nowhere")
+	f.StringVar(&o.ClientCAFile, "client-ca-file", "",
+		"with --kubeconfig: the CA of the certificates that clients of this port have; empty: ConfigMap kube-system/extension-apiserver-authentication")
 	return o
 }
 

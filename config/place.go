@@ -22,6 +22,15 @@ type placeKeys struct {
 	TokenFile string  `json:"tokenFile,omitempty"`
 	Listen    *string `json:"listen,omitempty"`
 	Port      *int    `json:"port,omitempty"`
+
+	Authentication authenticationKeys `json:"authentication,omitempty"`
+}
+
+// authenticationKeys are what a kubelet is told of who comes to its port, as far as there is a choice here.
+type authenticationKeys struct {
+	X509 struct {
+		ClientCAFile string `json:"clientCAFile,omitempty"`
+	} `json:"x509,omitempty"`
 }
 
 func (k placeKeys) check() error {
@@ -35,6 +44,8 @@ func (k placeKeys) check() error {
 		return errors.New("listen is for a control plane, and server says that it is elsewhere: remove one of the two")
 	case k.Port != nil && (*k.Port < 0 || *k.Port > 65535):
 		return fmt.Errorf("port: %d is no port", *k.Port)
+	case k.Authentication.X509.ClientCAFile != "" && !filepath.IsAbs(k.Authentication.X509.ClientCAFile):
+		return fmt.Errorf("authentication.x509.clientCAFile: %q must be an absolute path", k.Authentication.X509.ClientCAFile)
 	case k.Listen == nil || *k.Listen == "":
 		return nil
 	}
@@ -74,6 +85,9 @@ func (s *Settings) place(f *flag.FlagSet) error {
 	}
 	if k.Port != nil && !o.set["port"] {
 		o.DoorPort = *k.Port
+	}
+	if !o.set["client-ca-file"] {
+		o.ClientCAFile = k.Authentication.X509.ClientCAFile
 	}
 	if o.Kubeconfig == "" {
 		if len(o.Servers) == 0 {

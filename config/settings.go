@@ -62,7 +62,10 @@ type Options struct {
 	Token     string
 	TokenFile string // that the token is from, and is no more in once the board has joined; empty: it is from elsewhere
 	DoorPort  int
-	Joins     bool // the control plane is elsewhere
+	// ClientCAFile has the CA of those who may use the port, on a board that has joined by Kubeconfig; empty: the control plane says it.
+	ClientCAFile string
+
+	Joins bool // the control plane is elsewhere
 
 	// Where services get their addresses and ports from; no ranges: one is chosen.
 	ServiceRanges []netip.Prefix

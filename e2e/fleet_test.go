@@ -288,6 +288,23 @@ func (s *shed) refusedOnCard(b *testBoard) {
 	s.ready(b.name)
 }
 
+// figures are read at the port of a board that has joined by a kubeconfig, by whom the API server lets (N-13.16), and by nobody else.
+func (s *shed) figures(b *testBoard) {
+	s.t.Helper()
+	curl := "nsenter --net=/run/netns/" + s.plane.netns + " curl -sSk -m 20 https://" + b.address(2) + ":10250"
+	bearer := ` -H "Authorization: Bearer $(kubectl create token prom)"`
+	s.kubectl().steps("", []step{
+		{"kubectl create serviceaccount prom", "created", ""},
+		{"kubectl create clusterrole figures --verb get --resource nodes/metrics", "created", ""},
+		{"kubectl create clusterrolebinding figures --clusterrole figures --serviceaccount default:prom", "created", ""},
+		{curl + "/metrics/resource" + bearer, "resource_scrape_error", ""},
+		{curl + "/pods" + bearer, "may not get nodes/pods", ""},
+		{curl + "/containerLogs/default/bare/main" + bearer, "may not get nodes/proxy", ""},
+		{curl + "/metrics/resource", "Unauthorized", ""},
+		{"kubectl get node " + b.name + " -o yaml", "PortTrouble|--client-ca-file", ""},
+	})
+}
+
 // kubeconfigured joins by a kubeconfig, as a kubelet does (N-1.13), and takes a Node that somebody else made (N-1.12).
 func (s *shed) kubeconfigured() {
 	s.t.Helper()
@@ -301,8 +318,9 @@ func (s *shed) kubeconfigured() {
 	must(s.t, contains(s.plane.ledge("get", "node", b.name, "-o", "json"), `"by": "hand"`))
 	s.plane.apply(fleetPod("bare", b.name))
 	s.says("bare", " Running ", s.pods)
-	must(s.t, contains(s.plane.ledge("logs", "bare"), "names no port"))
+	must(s.t, contains(s.plane.ledge("logs", "bare"), "join it by a token"))
 	b.must("logs", "bare") // on the board itself
+	s.figures(b)
 	s.refused(s.board(), "another board has joined as", append(s.line(), "--hostname-override", b.name)...)
 	s.plane.must("delete", "pod", "bare")
 	must(s.t, b.signal(syscall.SIGTERM))

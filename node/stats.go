@@ -1,12 +1,17 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"path"
+	"slices"
 	"sort"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -91,13 +96,19 @@ func (u usage) statsPods() []stats.Pod {
 		uid := types.UID(st.Pod.UID)
 		p := stats.Pod{UID: st.Pod.UID, Namespace: st.Pod.Namespace, Name: st.Pod.Name, Cgroup: st.Pod.Cgroup, HostNetwork: st.Pod.HostNetwork,
 			StartedAt: st.CreatedAt}
+		images := map[string]string{}
 		if w := u.a.roster.of(uid); w != nil {
-			p.Labels = w.current().Labels
+			pod := w.current()
+			p.Labels = pod.Labels
+			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+				images[c.Name] = c.Image
+			}
 		}
 		containers, _, _ := u.a.engine.held(uid)
 		for _, c := range containers {
 			if c.Phase == runtime.Running {
-				p.Containers = append(p.Containers, stats.Container{ID: c.ID, Name: c.Name, Pid: c.Pid, StartedAt: c.StartedAt})
+				p.Containers = append(p.Containers, stats.Container{ID: c.ID, Name: c.Name, Image: images[c.Name], Pid: c.Pid,
+					StartedAt: c.StartedAt})
 			}
 		}
 		sort.Slice(p.Containers, func(i, j int) bool { return p.Containers[i].Name < p.Containers[j].Name })
@@ -152,6 +163,11 @@ func (u usage) Page(_ context.Context, path string) (string, []byte, bool, error
 		return text, u.metricsText(), true, nil
 	case "/metrics/resource":
 		return text, stats.ResourceText(u.lastPass()), true, nil
+	case "/metrics/cadvisor":
+		return text, stats.CadvisorText(u.lastPass()), true, nil
+	case "/pods":
+		data, err := u.podList()
+		return "application/json", data, true, err
 	case "/stats/summary":
 		data, err := u.summary()
 		return "application/json", data, true, err
@@ -159,6 +175,18 @@ func (u usage) Page(_ context.Context, path string) (string, []byte, bool, error
 		return "text/plain; charset=utf-8", []byte("ok"), true, nil
 	}
 	return "", nil, false, nil
+}
+
+// podList is what a kubelet says of the pods that it has, with their statuses as it wrote them last.
+func (u usage) podList() ([]byte, error) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
+	for _, p := range u.a.Pods() {
+		list.Items = append(list.Items, *p)
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return json.Marshal(list)
 }
 
 func (u usage) summary() ([]byte, error) {

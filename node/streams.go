@@ -38,6 +38,15 @@ func (d streams) here(ctx context.Context, namespace, name string) (*corev1.Pod,
 	return pod, nil
 }
 
+// Addresses are those that the board's Node has in the API, where others look for its streams; none before it is there.
+func (d streams) Addresses() []corev1.NodeAddress {
+	n, ok := d.a.self.Get("", d.a.cfg.Name)
+	if !ok {
+		return nil
+	}
+	return n.Status.Addresses
+}
+
 // Logs reads what a container of a pod of this node wrote.
 func (d streams) Logs(ctx context.Context, namespace, name string, opts api.LogOptions) (io.ReadCloser, error) {
 	pod, err := d.here(ctx, namespace, name)

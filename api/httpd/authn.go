@@ -35,7 +35,7 @@ type Authenticate func(token string, audiences ...string) (api.User, error)
 // callers finds out who sends requests.
 type callers struct {
 	authenticate Authenticate // knows the bearers of tokens; nil: there are none
-	known        func(leaf *x509.Certificate) error
+	known        func(peer []*x509.Certificate) error
 	tokens       *pool // being checked
 }
 
@@ -69,7 +69,7 @@ func (c *callers) stillKnown(r *http.Request) error {
 	if c.known == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil
 	}
-	if err := c.known(r.TLS.PeerCertificates[0]); err != nil {
+	if err := c.known(r.TLS.PeerCertificates); err != nil {
 		return apierrors.NewUnauthorized(err.Error())
 	}
 	return nil
@@ -128,6 +128,9 @@ func (c *callers) userOfToken(r *http.Request) (api.User, error) {
 	}
 	defer checking.leave()
 	u, err := c.authenticate(token)
+	if apierrors.IsServiceUnavailable(err) { // who knows it is away
+		return u, err
+	}
 	if err != nil {
 		return u, errUnauthorized()
 	}

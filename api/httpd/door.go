@@ -14,11 +14,28 @@ import (
 	"ledge/api"
 )
 
-// door is what a board serves to its control plane, and to nobody else: a kubelet's port.
+// door is a kubelet's port: what a board serves to its control plane, and to whom else it lets in.
 type door struct {
-	h      *handler
-	caller string
-	node   string
+	h    *handler
+	who  Visitors
+	node string
+}
+
+// Visitors say who gets in by a board's port, and to what.
+type Visitors interface {
+	// May is nil if somebody may do this, a verb of Kubernetes, to one of these subresources of the board's Node.
+	May(u api.User, verb string, subresources ...string) error
+}
+
+// only is the control plane of a fleet of ledge's, and nobody else. It has judged already who may do what.
+type only struct{ caller, node string }
+
+func (o only) May(u api.User, _ string, _ ...string) error {
+	if u.Name == o.caller {
+		return nil
+	}
+	return status(http.StatusForbidden, metav1.StatusReasonForbidden,
+		fmt.Sprintf("this port of board %s is its control plane's alone", o.node))
 }
 
 // The paths that a control plane of ledge asks for besides a kubelet's.
@@ -36,12 +53,24 @@ func NewDoor(c Config, caller string) (http.Handler, error) {
 	if c.Metrics == nil || caller == "" {
 		return nil, errors.New("make the board's port: nobody would be let in, or find nothing")
 	}
+	return newDoor(c, only{caller, c.Metrics.Node()})
+}
+
+// NewKubeDoor makes the handler of the port of a board that has joined Kubernetes: each request is judged by itself, as by a kubelet.
+func NewKubeDoor(c Config, who Visitors) (http.Handler, error) {
+	if c.Metrics == nil || who == nil || c.Authenticate == nil || c.Known == nil {
+		return nil, errors.New("make the board's port: who comes would not be known, or find nothing")
+	}
+	return newDoor(c, who)
+}
+
+func newDoor(c Config, who Visitors) (http.Handler, error) {
 	c.MaxSessions, c.MaxLogs = doorSessions, doorSessions
 	h, err := newHandler(c)
 	if err != nil {
 		return nil, err
 	}
-	return &door{h: h, caller: caller, node: c.Metrics.Node()}, nil
+	return &door{h: h, who: who, node: c.Metrics.Node()}, nil
 }
 
 // ServeHTTP answers one request.
@@ -59,34 +88,79 @@ var doorRoutes = map[string]struct {
 	"portForward":   {[]string{"GET", "POST"}, "session", (*podStreams).portForward},
 }
 
+// asked is what Kubernetes calls what a request wants of a board's Node: the verb, and the subresources one of which is enough. A
+// session is an act, whatever its method: a kubelet takes the GET of a WebSocket for reading, so that who may read may run commands.
+func asked(method, first string) (verb string, subresources []string) {
+	verb = map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
+		http.MethodDelete: "delete"}[method]
+	switch first {
+	case "stats", "metrics", "checkpoint", "statusz":
+		return verb, []string{first}
+	case "logs":
+		return verb, []string{"log"}
+	case "flagz":
+		return verb, []string{"configz"}
+	case "pods", "allocatedPods", "runningpods":
+		return verb, []string{"pods", "proxy"}
+	case "healthz", "configz":
+		return verb, []string{first, "proxy"}
+	}
+	if doorRoutes[first].long == "session" {
+		verb = "create"
+	}
+	return verb, []string{"proxy"}
+}
+
+// admit finds out who sent a request, and whether it is let in.
+func (d *door) admit(w *response, hr *http.Request) (u api.User, segments []string, err error) {
+	u, err = d.h.callers.callerOf(hr)
+	if conn := connOf(hr.Context()); conn != nil {
+		conn.lastAnswer(w)
+	}
+	if err == nil && isAnonymous(u) {
+		err = errUnauthorized()
+	}
+	if err != nil {
+		return u, nil, err
+	}
+	segments, ok := splitPath(hr.URL.EscapedPath())
+	if !ok {
+		segments = []string{""}
+	}
+	verb, subs := asked(hr.Method, segments[0])
+	w.party = party{administrators, u.Name} // who may use all of a board is one, and a control plane has judged who may have how much
+	if _, own := d.who.(only); !own && !slices.Contains(subs, "proxy") {
+		w.party = partyOf(u, hr.RemoteAddr)
+	}
+	switch err = d.who.May(u, verb, subs...); {
+	case err != nil:
+		return u, nil, err
+	case !ok:
+		return u, nil, errNoPath()
+	}
+	return u, segments, nil
+}
+
 func (d *door) serve(w *response, hr *http.Request) error {
-	u, err := d.h.callers.callerOf(hr)
+	u, segments, err := d.admit(w, hr)
 	if err != nil {
 		return err
 	}
-	if u.Name != d.caller {
-		return status(http.StatusForbidden, metav1.StatusReasonForbidden,
-			fmt.Sprintf("this port of board %s is its control plane's alone", d.node))
-	}
-	w.party = party{administrators, u.Name} // it has judged who may have how much
 	hr = hr.WithContext(withParty(hr.Context(), w.party))
 	query, err := url.ParseQuery(hr.URL.RawQuery)
 	if err != nil {
 		return badRequest("the query of the URL cannot be parsed: %v", err)
 	}
 	r := &request{Request: hr, user: u, query: query, route: &route{}}
-	segments, ok := splitPath(hr.URL.EscapedPath())
-	if !ok {
-		return errNoPath()
-	}
+	_, own := d.who.(only)
 	to, isPod := doorRoutes[segments[0]]
 	switch {
 	case isPod:
-	case segments[0] == podAddressPath && len(segments) == 4:
+	case own && segments[0] == podAddressPath && len(segments) == 4:
 		return d.podAddress(w, r, segments[1], segments[2], segments[3])
 	case hr.Method != http.MethodGet:
 		return errMethod(hr.Method, []string{http.MethodGet})
-	case hr.URL.Path == measuredPath:
+	case own && hr.URL.Path == measuredPath:
 		return d.measured(w, r)
 	default:
 		return d.h.measures.page(w, r, hr.URL.Path)

@@ -55,9 +55,9 @@ type Config struct {
 	Authenticate Authenticate
 	// Join answers boards that are not known yet; nil: none may join.
 	Join Join
-	// Known says whether a client's certificate, which is of our CA and has not ended, still counts; the error is for its
-	// owner. Nil: each does.
-	Known func(leaf *x509.Certificate) error
+	// Known says whether a client's certificate, the first of those that it has sent, still counts: it was of our CA and had not ended
+	// when the connection was made. The error is for its owner. Nil: each does.
+	Known func(peer []*x509.Certificate) error
 	// MaxWatches, MaxLogs and MaxSessions cap the watches, the followed logs and the sessions (exec, attach, port-forward) of one
 	// identity; 0 is 32 (128 for an administrator), 16 and 16. The service accounts of a namespace have twice as many watches and
 	// logs together, and nobody more sessions than he leaves to others.

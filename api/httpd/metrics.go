@@ -94,7 +94,10 @@ func (m *measures) nodeProxy(w *response, r *request) error {
 			return m.boards.handOver(w, r, r.name, path, nil)
 		}
 	}
-	return m.page(w, r, "/"+r.rest)
+	if path := "/" + r.rest; slices.Contains(boardPages, path) {
+		return m.page(w, r, path)
+	}
+	return errNoPath()
 }
 
 // ownPage is the same page without a node's name.

@@ -70,8 +70,8 @@ func TestCloseBoard(t *testing.T) {
 		}
 	}
 	h, err := httpd.New(httpd.Config{Client: store, Calls: deaf{},
-		Known: func(leaf *x509.Certificate) error {
-			if gone.has(strings.TrimPrefix(leaf.Subject.CommonName, "system:node:")) {
+		Known: func(peer []*x509.Certificate) error {
+			if gone.has(strings.TrimPrefix(peer[0].Subject.CommonName, "system:node:")) {
 				return errors.New("it was revoked")
 			}
 			return nil

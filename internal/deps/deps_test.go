@@ -84,6 +84,7 @@ var table = map[string][]string{
 	"node":                {"api", "api/node", "api/storage", "runtime", "images", "network", "lease", "node/...", "internal/durable", "internal/grumble"},
 	"node/claims":         {"api", "api/storage", "host/quota", "internal/durable", "internal/grumble"}, // decision 117
 	"node/downward":       {"api"},
+	"node/kubeport":       {"api", "internal/durable"}, // decision 130
 	"node/evict":          {"api", "internal/grumble", "node/machine", "node/podstate", "node/pressure", "node/stats", "node/volume"},
 	"node/machine/...":    {"node/machine", "node/pressure"},
 	"node/podspec":        {"api", "images", "node/downward", "node/podlog", "node/podstate", "node/pressure", "node/volume", "runtime"},
@@ -120,7 +121,8 @@ var table = map[string][]string{
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
-		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/policies", "node/services", "network", "network/dns", "network/given",
+		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/kubeport", "node/policies", "node/services",
+		"network", "network/dns", "network/given",
 		"network/hostnet", "network/netns", "network/plan",
 		"node", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},

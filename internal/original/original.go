@@ -10,9 +10,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -56,6 +58,7 @@ func StartServer(t *testing.T) *Plane {
 func (p *Plane) controllers(t *testing.T, names string) {
 	t.Helper()
 	p.run(t, "kube-controller-manager", "--kubeconfig", p.Kubeconfig(t, Admin), "--controllers", names,
+		"--cluster-signing-cert-file", p.file("ca.crt"), "--cluster-signing-key-file", p.file("ca.key"),
 		"--service-account-private-key-file", p.file("sa.key"), "--root-ca-file", p.file("certs", "apiserver.crt"),
 		"--secure-port", "0", "--leader-elect=false")
 }
@@ -80,7 +83,8 @@ func serve(t *testing.T, nodes []string) *Plane {
 		"--enable-admission-plugins", "NodeRestriction", "--service-cluster-ip-range", "10.0.0.0/24",
 		"--service-account-issuer", "https://original.invalid", "--service-account-key-file", p.file("sa.key"),
 		"--service-account-signing-key-file", p.file("sa.key"), "--kubelet-preferred-address-types", "InternalIP",
-		"--allow-privileged")
+		"--allow-privileged", "--client-ca-file", p.file("ca.crt"), "--kubelet-certificate-authority", p.file("ca.crt"),
+		"--kubelet-client-certificate", p.file("kubelet-client.crt"), "--kubelet-client-key", p.file("kubelet-client.key"))
 	p.await(t, "the API server is ready", func() error {
 		var err error
 		if p.ca, err = os.ReadFile(p.file("certs", "apiserver.crt")); err != nil {
@@ -128,12 +132,49 @@ func (p *Plane) secrets(t *testing.T, nodes []string) {
 		t.Fatal(err)
 	}
 	p.write(t, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
+	p.authority(t)
 	lines := fmt.Sprintf("%s,%s,1,system:masters\n", token(Admin), Admin)
 	for _, n := range nodes {
 		lines += fmt.Sprintf("%s,system:node:%s,%s,system:nodes\n", token(n), n, n)
 	}
 	p.write(t, "tokens.csv", lines)
 }
+
+// authority makes the CA of clients and of the ports of nodes, and what the API server shows to those.
+func (p *Plane) authority(t *testing.T) {
+	t.Helper()
+	var ca *x509.Certificate
+	var signer *ecdsa.PrivateKey
+	for i, c := range []*x509.Certificate{
+		{Subject: pkix.Name{CommonName: "original"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign},
+		{Subject: pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+	} {
+		c.SerialNumber, c.BasicConstraintsValid = big.NewInt(int64(i)+1), true
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ca == nil {
+			ca, signer = c, key
+		}
+		der, err := x509.CreateCertificate(rand.Reader, c, ca, key.Public(), signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		private, err := x509.MarshalECPrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := []string{"ca", "kubelet-client"}[i]
+		p.write(t, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})))
+		p.write(t, name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	}
+}
+
+// ClientCA is the file with the CA of clients.
+func (p *Plane) ClientCA() string { return p.file("ca.crt") }
 
 func (p *Plane) write(t *testing.T, name, text string) string {
 	t.Helper()

@@ -21,6 +21,7 @@ type Pod struct {
 // Container is a running container of a pod.
 type Container struct {
 	ID, Name  string
+	Image     string // as its pod names it
 	Pid       int
 	StartedAt time.Time
 }

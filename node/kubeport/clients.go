@@ -1,0 +1,98 @@
+package kubeport
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// clientCA is where the CA of clients' certificates is from.
+type clientCA struct {
+	plane Plane
+	file  string    // what somebody named; empty: the plane is asked
+	next  time.Time // when it is asked again, if it may not be asked
+	text  string    // that holds now, PEM; empty: none
+
+	why error // nobody gets in by a certificate, or what was known last holds on
+}
+
+const (
+	maxCA       = 256 << 10 // bytes of CAs
+	forbidden   = 10 * time.Minute
+	caConfigMap = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+	caHelp      = "name a file with the cluster's client CA by --client-ca-file (kubeadm has it in /etc/kubernetes/pki/ca.crt)"
+)
+
+// look reads the CA anew; fresh is true when there is another one. What cannot be read now stays as it was.
+func (c *clientCA) look(ctx context.Context, now time.Time) (pool *x509.CertPool, fresh bool) {
+	if now.Before(c.next) {
+		return nil, false
+	}
+	text, err := c.read(ctx)
+	if err == nil && text == c.text && text != "" {
+		c.why = nil
+		return nil, false
+	}
+	if err == nil {
+		if pool = x509.NewCertPool(); !pool.AppendCertsFromPEM([]byte(text)) {
+			err = errors.New("there is no certificate in it")
+		}
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		c.next = now.Add(forbidden)
+	}
+	if err == nil {
+		c.text = text
+	}
+	c.why = c.explain(err)
+	return pool, err == nil
+}
+
+func (c *clientCA) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.file != "":
+		return fmt.Errorf("--client-ca-file %s: %w", c.file, err)
+	case apierrors.IsForbidden(err):
+		return errors.New("who the cluster's clients are is not known: this board may not read ConfigMap kube-system/extension-apiserver-authentication. " +
+			"Either " + caHelp + ", or allow it: kubectl create rolebinding -n kube-system boards-read-client-ca " +
+			"--role=extension-apiserver-authentication-reader --group=system:nodes")
+	}
+	return fmt.Errorf("the client CA in ConfigMap kube-system/extension-apiserver-authentication: %w; or %s", err, caHelp)
+}
+
+func (c *clientCA) read(ctx context.Context) (string, error) {
+	if c.file != "" {
+		f, err := os.Open(c.file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, maxCA+1))
+		if err == nil && len(data) > maxCA {
+			err = fmt.Errorf("more than %d bytes", maxCA)
+		}
+		return string(data), err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var m struct{ Data map[string]string }
+	if err := c.plane.Ask(ctx, get, caConfigMap, nil, &m); err != nil {
+		return "", err
+	}
+	text := m.Data["client-ca-file"]
+	switch {
+	case text == "":
+		return "", errors.New("it has no client-ca-file: the API server knows no clients by certificate either")
+	case len(text) > maxCA:
+		return "", fmt.Errorf("more than %d bytes", maxCA)
+	}
+	return text, nil
+}
