@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -46,7 +47,7 @@ func newPlane(t *testing.T) *plane {
 	must(t, err)
 	p.joins, err = p.a.Joins(pki.JoinsConfig{Tokens: db.Table("tokens"), Boards: db.Table("boards")})
 	must(t, err)
-	p.h, err = httpd.New(httpd.Config{Client: store, Known: p.joins.Known,
+	p.h, err = httpd.New(httpd.Config{Client: store, Known: func(peer []*x509.Certificate) error { return p.joins.Known(peer[0]) },
 		Join: func(ctx context.Context, _ string, request []byte, token string) ([]byte, error) {
 			cert, _, err := p.joins.Sign(request, token, func(node string) (is, alive bool, err error) {
 				_, err = store.Get(ctx, api.Nodes, "", node)
