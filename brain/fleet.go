@@ -123,7 +123,8 @@ func (b *fleet) direct(ctx context.Context, node *corev1.Node) (net.Conn, error)
 		if err == nil {
 			return conn, nil
 		}
-		if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+		if _, other := errors.AsType[x509.HostnameError](err); unknown || other {
 			err = fmt.Errorf("%w; a board that has joined by --kubeconfig serves Kubernetes there and does not know us: join it by a token", err)
 		}
 		errs = append(errs, err)

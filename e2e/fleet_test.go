@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -291,7 +292,7 @@ func (s *shed) refusedOnCard(b *testBoard) {
 // figures are read at the port of a board that has joined by a kubeconfig, by whom the API server lets (N-13.16), and by nobody else.
 func (s *shed) figures(b *testBoard) {
 	s.t.Helper()
-	curl := "nsenter --net=/run/netns/" + s.plane.netns + " curl -sSk -m 20 https://" + b.address(2) + ":10250"
+	curl := "nsenter --net=/run/netns/" + s.plane.netns + " curl -sSk -m 20 https://" + b.address(slices.Index(s.boards, b)+1) + ":10250"
 	bearer := ` -H "Authorization: Bearer $(kubectl create token prom)"`
 	s.kubectl().steps("", []step{
 		{"kubectl create serviceaccount prom", "created", ""},
