@@ -257,8 +257,8 @@ func TestClientCA(t *testing.T) {
 	says(f, "no such file")
 }
 
-// TestServingCertificate (N-13.16): asked for, shown once it was approved, kept over a start, renewed before its end, and never lost to what the
-// plane answers.
+// TestServingCertificate (N-13.16): asked for, shown once it was approved, kept over a start, renewed before its end, and never lost to
+// what the plane answers.
 func TestServingCertificate(t *testing.T) {
 	p := newPlane(t)
 	p.signs = newCA(t)
