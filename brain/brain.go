@@ -325,6 +325,9 @@ func (b *Brain) close() error {
 			errs = append(errs, err)
 		}
 	}
+	if b.uplink != nil && b.uplink.kube != nil {
+		b.uplink.kube.Close()
+	}
 	errs = append(errs, b.dogs.close(b.off.KeepsWatchdog(b.UnderInit)))
 	if b.lock != nil { // the last: another one may begin
 		errs = append(errs, b.lock.Close())

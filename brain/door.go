@@ -11,6 +11,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/node/join"
 	"ledge/node/kubeport"
 	"ledge/pki"
 )
@@ -60,8 +61,12 @@ func (u *uplink) openKubeDoor(b *Brain, like httpd.Config) (err error) {
 	if u.port == nil {
 		return nil
 	}
-	u.kept, err = kubeport.Open(kubeport.Config{Plane: u.kube, Node: b.Name, Dir: filepath.Join(b.DataDir, "port"),
-		ClientCAFile: b.ClientCAFile, Addresses: b.agent.Addresses})
+	kept := ""
+	if b.JoinDir != "" {
+		kept = join.ClientCA(b.JoinDir)
+	}
+	u.kept, err = kubeport.Open(kubeport.Config{Plane: u.plane, Node: b.Name, Dir: filepath.Join(b.DataDir, "port"),
+		ClientCAFile: b.ClientCAFile, KeptCAFile: kept, Addresses: b.agent.Addresses})
 	if err != nil {
 		return err
 	}

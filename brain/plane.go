@@ -58,6 +58,9 @@ type plane struct {
 // openPlane makes the API over the store, and the keys by which it and its callers know each other.
 func (b *Brain) openPlane(ctx context.Context) (err error) {
 	p := b.plane
+	if err := movedTo(b, ownPlane); err != nil {
+		return err
+	}
 	if p.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.DataDir, "pki"), Floor: b.Build.ClockFloor(b.DataDir)}); err != nil {
 		return err
 	}

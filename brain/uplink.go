@@ -25,6 +25,7 @@ import (
 	"ledge/api/mirror"
 	"ledge/api/rest"
 	"ledge/config"
+	"ledge/node/join"
 	"ledge/node/kubeport"
 	"ledge/pki"
 )
@@ -33,7 +34,9 @@ import (
 type uplink struct {
 	identity *pki.Identity // nil: a kubeconfig says who we are
 	servers  *rest.Servers // likewise
-	kube     *rest.Client  // by the kubeconfig; nil: there is none
+	kube     *join.Node    // what this board is at a Kubernetes, if that is its own to keep; nil otherwise
+	plane    *rest.Client  // by the kubeconfig; nil: there is none
+	renewal  renewal       // nil: that of identity, if there is one
 	renew    chan struct{} // capacity 1: a server does not take our certificate
 
 	port net.Listener        // for the control plane; nil: there is none
@@ -46,12 +49,7 @@ type uplink struct {
 func (b *Brain) openUplink(ctx context.Context) error {
 	u := b.uplink
 	if b.Kubeconfig != "" {
-		client, err := rest.FromKubeconfig(b.Kubeconfig)
-		if err != nil {
-			return err
-		}
-		u.kube = client
-		return b.remember(client)
+		return openKubernetes(ctx, b)
 	}
 	var err error
 	u.identity, err = pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(b.DataDir, "board"), Node: b.Name,
@@ -78,6 +76,10 @@ func (b *Brain) openUplink(ctx context.Context) error {
 	}
 	client, err := rest.New(rest.Config{Servers: u.servers})
 	if err != nil {
+		return err
+	}
+	ca, _ := u.identity.CA()
+	if err := movedTo(b, "ledge "+ca.String()); err != nil {
 		return err
 	}
 	return b.remember(client)
@@ -107,20 +109,32 @@ func (b *Brain) join(ctx context.Context) error {
 		return errors.Join(config.Usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)",
 			config.TokenPath(b.Path, b.File.TokenFile)), id.Forget())
 	}
+	return untilJoined(ctx, b, func() (final bool, err error) {
+		err = askCertificate(ctx, id, b.Servers, b.JoinToken.CA, b.JoinToken.Proof(), func() error { return join.Forget(join.Dir(b.DataDir)) })
+		// Somebody else at one address is none at all of them: the right one may be starting behind another.
+		r, ok := errors.AsType[*refusal](err)
+		if ok && r.code == http.StatusNotFound {
+			err = fmt.Errorf("%w: is it a control plane of ledge?", err)
+		}
+		if ok || rest.Everywhere(err, pki.ErrOtherCA) {
+			return true, errors.Join(err, id.Forget()) // nothing is left half-joined
+		}
+		return false, err
+	})
+}
+
+// untilJoined tries until this board has joined, or until it is certain that it never will.
+func untilJoined(ctx context.Context, b *Brain, try func() (final bool, err error)) error {
 	said, told, began := "", false, time.Now()
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		err := askCertificate(ctx, id, b.Servers, b.JoinToken.CA, b.JoinToken.Proof())
+		final, err := try()
 		if err == nil {
 			slog.Info("this board has joined", "node", b.Name, "server", b.Servers[0])
 			return nil
 		}
-		// Somebody else at one address is none at all of them: the right one may be starting behind another.
-		if r, ok := errors.AsType[*refusal](err); ok || rest.Everywhere(err, pki.ErrOtherCA) {
-			if ok && r.code == http.StatusNotFound {
-				err = fmt.Errorf("%w: is it a control plane of ledge?", err)
-			}
+		if final {
 			b.card().TellJoin(err)
-			return errors.Join(fmt.Errorf("join: %w", err), id.Forget()) // nothing is left half-joined
+			return fmt.Errorf("join: %w", err)
 		}
 		if !told && time.Since(began) > 5*time.Minute { // a control plane that starts with the board needs a while
 			told = true
@@ -149,8 +163,9 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s says: %s", r.server, r.message) }
 
-// askCertificate gets a certificate for this board's key and keeps it. proof is empty for further ones: the key is enough.
-func askCertificate(ctx context.Context, id *pki.Identity, urls []string, ca pki.Pin, proof string) error {
+// askCertificate gets a certificate for this board's key and keeps it. proof is empty for further ones: the key is enough. leaving, which
+// may be nil, ends what this board was elsewhere.
+func askCertificate(ctx context.Context, id *pki.Identity, urls []string, ca pki.Pin, proof string, leaving func() error) error {
 	servers, err := rest.NewServers(urls, id.Join(ca), nil)
 	if err != nil {
 		return err
@@ -183,6 +198,11 @@ func askCertificate(ctx context.Context, id *pki.Identity, urls []string, ca pki
 	if resp.StatusCode != http.StatusOK {
 		return answerError(servers.URL(), resp, data)
 	}
+	if leaving != nil {
+		if err := leaving(); err != nil {
+			return err
+		}
+	}
 	return id.Accept(data, ca, resp.TLS.PeerCertificates)
 }
 
@@ -206,17 +226,37 @@ const (
 	renewSlow = time.Hour     // at most
 )
 
+// renewal is a certificate that has an end.
+type renewal interface {
+	RenewIn() time.Duration
+	Renew(ctx context.Context) error
+}
+
+// ownRenewal is that of a board of ledge's own control plane.
+type ownRenewal struct{ u *uplink }
+
+func (r ownRenewal) RenewIn() time.Duration { return r.u.identity.RenewIn() }
+
+func (r ownRenewal) Renew(ctx context.Context) error {
+	pin, _ := r.u.identity.CA()
+	return askCertificate(ctx, r.u.identity, r.u.servers.URLs(), pin, "", nil)
+}
+
 // Run keeps the certificate good until ctx ends.
 func (u *uplink) Run(ctx context.Context) error {
-	if u.identity == nil {
+	r := u.renewal
+	if r == nil && u.identity != nil {
+		r = ownRenewal{u}
+	}
+	if r == nil {
 		<-ctx.Done()
 		return nil
 	}
 	said, pace, refused := "", renewPace, false
 	for {
-		wait := min(u.identity.RenewIn(), renewLook)
+		wait := min(r.RenewIn(), renewLook)
 		if wait == 0 || refused {
-			err := u.renewNow(ctx)
+			err := r.Renew(ctx)
 			wait = pace
 			switch {
 			case ctx.Err() != nil:
@@ -255,11 +295,6 @@ func sleepFor(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-func (u *uplink) renewNow(ctx context.Context) error {
-	pin, _ := u.identity.CA()
-	return askCertificate(ctx, u.identity, u.servers.URLs(), pin, "")
 }
 
 // address is where pods find the API, if it is known by an address.

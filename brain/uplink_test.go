@@ -79,7 +79,7 @@ func newJoined(t *testing.T, begin time.Time) *joined {
 	must(t, err)
 	j.token, err = p.joins.Create(pki.TokenTerms{TTL: time.Hour, Uses: 1})
 	must(t, err)
-	must(t, askCertificate(t.Context(), j.u.identity, j.urls, j.token.CA, j.token.Proof()))
+	must(t, askCertificate(t.Context(), j.u.identity, j.urls, j.token.CA, j.token.Proof(), nil))
 	j.u.servers, err = rest.NewServers(j.urls, j.u.identity.Client(), j.u.refused)
 	must(t, err)
 	j.client, err = rest.New(rest.Config{Servers: j.u.servers})
@@ -134,7 +134,7 @@ func TestUplinkRenews(t *testing.T) {
 	// Another board, another key: it has no token, and the line says so.
 	other, err := pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(t.TempDir(), "board"), Node: "pi1"})
 	must(t, err)
-	err = askCertificate(t.Context(), other, j.urls, j.token.CA, "")
+	err = askCertificate(t.Context(), other, j.urls, j.token.CA, "", nil)
 	if r, ok := errors.AsType[*refusal](err); !ok || r.code != 403 || !strings.Contains(r.Error(), `another board has joined as "pi1"`) {
 		t.Errorf("%v", err)
 	}
@@ -232,7 +232,7 @@ func TestNameOfALiveNode(t *testing.T) {
 		}
 		b, err := pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(t.TempDir(), "board"), Node: c.name})
 		must(t, err)
-		err = askCertificate(t.Context(), b, j.urls, tok.CA, tok.Proof())
+		err = askCertificate(t.Context(), b, j.urls, tok.CA, tok.Proof(), nil)
 		switch r, ok := errors.AsType[*refusal](err); {
 		case c.worked && err != nil:
 			t.Errorf("%s: %v", c.name, err)

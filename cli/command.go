@@ -38,6 +38,8 @@ func verbs() []Verb {
 		{name: "serve", help: "run this board: control plane and agent, or the agent alone if the configuration names a server",
 			flags: func(c *Command) { c.Opts = config.ServeFlags(c.Flags) }},
 		{name: "agent", help: "run this board for a control plane elsewhere", flags: func(c *Command) { c.Opts = config.AgentFlags(c.Flags) }},
+		{name: "join", args: "--kubeconfig FILE", help: "make this board a node of a Kubernetes, with an administrator's file", run: joinVerb,
+			flags: joinFlags},
 		{name: "token", args: "create | list | delete ID", help: "what boards join this control plane with", words: "create list delete",
 			run: tokenVerb, flags: tokenFlags},
 		{name: "node", args: "ls | revoke NAME", help: "boards that have joined, and letting one in no more that was stolen", words: "ls revoke",

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -22,7 +23,7 @@ func status(ctx context.Context, c *Command) error {
 		return err
 	}
 	sayIfHeld(c.out, safe)
-	if err := c.sayUpgrade(); err != nil {
+	if err := errors.Join(c.sayUpgrade(), sayKubernetes(c)); err != nil {
 		return err
 	}
 	resp, err := c.Raw(ctx, "GET", board.StatusPath, nil, "", nil)

@@ -244,8 +244,8 @@ func splitList(text string) []string {
 	return out
 }
 
-// nodeName follows N-1.16 and N-1.17.
-func nodeName(hostname, override string) (string, error) {
+// NodeName follows N-1.16 and N-1.17.
+func NodeName(hostname, override string) (string, error) {
 	name := hostname
 	if override != "" {
 		name = override

@@ -74,7 +74,7 @@ func TestNodeName(t *testing.T) {
 		{"shed", "  ", "", "empty hostname is invalid"},
 		{"my_board", "", "", "--hostname-override"},
 	} {
-		got, err := nodeName(c.host, c.override)
+		got, err := NodeName(c.host, c.override)
 		if c.wrong == "" && (err != nil || got != c.want) || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
 			t.Errorf("%q %q: %q %v, want %q %q", c.host, c.override, got, err, c.want, c.wrong)
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"ledge/api/rest"
+	"ledge/node/join"
 )
 
 // placeKeys say where the control plane of a board is, so that one unit and one file do for boards of both kinds.
@@ -112,10 +113,11 @@ func onlyBoardFlags(given *flag.FlagSet) (err error) {
 	return err
 }
 
-// readToken finds the token in its file, unless a flag has it. All of the line that 'ledge token create' prints may stand in either.
+// readToken finds the token in its file, unless a flag has it. All of the line that 'ledge token create' or kubeadm prints may
+// stand in either.
 func (o *Options) readToken(given string) error {
 	if o.Token != "" {
-		o.Token = lastWord(o.Token)
+		o.Token = tokenIn(o.Token)
 		return nil
 	}
 	path := TokenPath(o.Path, given)
@@ -126,10 +128,18 @@ func (o *Options) readToken(given string) error {
 	if err != nil {
 		return fmt.Errorf("read the token: %w", err)
 	}
-	if token := lastWord(string(data)); token != "" {
+	if token := tokenIn(string(data)); token != "" {
 		o.Token, o.TokenFile = token, path
 	}
 	return nil
+}
+
+// tokenIn is the token of a line: of kubeadm's the hash of the CA belongs to it.
+func tokenIn(text string) string {
+	if _, ok, _ := join.Parse(text); ok { // what is wrong with it is said where it is used
+		return text
+	}
+	return lastWord(text)
 }
 
 func lastWord(text string) string {

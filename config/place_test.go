@@ -68,6 +68,12 @@ func TestPlace(t *testing.T) {
 // placed settles where the control plane is, of a verb with flags, a configuration and a file with a token.
 func placed(t *testing.T, config, token string, args []string) (*Options, error) {
 	t.Helper()
+	s, err := settledAs(t, config, token, args)
+	return s.Options, err
+}
+
+func settledAs(t *testing.T, config, token string, args []string) (Settings, error) {
+	t.Helper()
 	path := written(t, "failSwapOn: false\n"+config)
 	if token != "" {
 		must(t, os.WriteFile(filepath.Join(filepath.Dir(path), "token"), []byte(token), 0o600))
@@ -75,6 +81,52 @@ func placed(t *testing.T, config, token string, args []string) (*Options, error)
 	f := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	o := map[string]func(*flag.FlagSet) *Options{"serve": ServeFlags, "agent": AgentFlags}[args[0]](f)
 	must(t, f.Parse(append(args[1:], "--config", path, "--config-dir", "")))
-	_, err := o.Settle(f)
-	return o, err
+	return o.Settle(f)
+}
+
+// TestPlaceOfKubernetes: a token of kubeadm's form, in a flag or in the file, joins a Kubernetes; what the board has joined stays until a
+// token says otherwise.
+func TestPlaceOfKubernetes(t *testing.T) {
+	const tok, at = "abcdef.0123456789abcdef", "server: https://10.0.0.1:6443\n"
+	hash := "sha256:" + strings.Repeat("0a", 32)
+	for _, c := range []struct {
+		config, token string
+		joined        string // at a Kubernetes
+		args          []string
+		pins          int
+		kubernetes    bool
+		fails         string
+	}{
+		{args: []string{"--server", "https://a:1", "--token", tok, "--ca-hash", hash}, pins: 1, kubernetes: true},
+		{args: []string{"--server", "https://a:1", "--token", tok}, kubernetes: true},
+		{config: at, token: "kubeadm join 10.0.0.1:6443 --token " + tok + " --discovery-token-ca-cert-hash " + hash + "\n", pins: 1, kubernetes: true},
+		{joined: "https://a:1", kubernetes: true},
+		{joined: "https://a:1", config: at, kubernetes: true},
+		{joined: "https://a:1", token: tok, kubernetes: true},
+		{joined: "https://a:1", config: at, token: pki.JoinToken{}.String()},
+		{args: []string{"--server", "https://a:1,https://b:1", "--token", tok}, fails: "one address"},
+		{args: []string{"--server", "https://a:1", "--token", tok, "--ca-hash", "x"}, fails: "no hash of a CA"},
+		{args: []string{"--server", "https://a:1", "--token", tok, "--ca-hash", "sha256:x"}, fails: "no hash of a CA"},
+		{args: []string{"--server", "https://a:1", "--ca-hash", hash}, fails: "--ca-hash: it goes with a token"},
+		{args: []string{"--token", tok}, fails: "say where the control plane is"},
+	} {
+		data := t.TempDir()
+		if c.joined != "" {
+			dir := filepath.Join(data, "kubernetes")
+			must(t, os.Mkdir(dir, 0o700))
+			must(t, os.WriteFile(filepath.Join(dir, "node.pem"), nil, 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte("clusters: [{cluster: {server: "+c.joined+"}}]"), 0o600))
+		}
+		s, err := settledAs(t, c.config, c.token, append([]string{"agent", "--data-dir", data}, c.args...))
+		switch {
+		case c.fails != "":
+			if err == nil || !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("%v: %v, want %q", c.args, err, c.fails)
+			}
+		case err != nil || (s.JoinDir != "") != c.kubernetes || (s.Kubeconfig != "") != c.kubernetes || (s.JoinToken != nil) == c.kubernetes:
+			t.Errorf("%q %q %v: %v, %q %q", c.config, c.token, c.args, err, s.JoinDir, s.Kubeconfig)
+		case s.Ticket != nil && len(s.Ticket.Pins) != c.pins, s.Ticket == nil && c.pins > 0:
+			t.Errorf("%q %v: %v", c.token, c.args, s.Ticket)
+		}
+	}
 }

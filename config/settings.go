@@ -18,6 +18,7 @@ import (
 	"ledge/host"
 	"ledge/network/bridge"
 	"ledge/network/plan"
+	"ledge/node/join"
 	"ledge/node/podspec"
 	"ledge/node/poster"
 	"ledge/node/static"
@@ -60,6 +61,7 @@ type Options struct {
 	// Of agent: where the control plane is.
 	Servers   []string
 	Token     string
+	caHash    string
 	TokenFile string // that the token is from, and is no more in once the board has joined; empty: it is from elsewhere
 	DoorPort  int
 	// ClientCAFile has the CA of those who may use the port, on a board that has joined by Kubeconfig; empty: the control plane says it.
@@ -155,6 +157,8 @@ type Settings struct {
 	CIDRs    controller.NodeCIDRs
 
 	JoinToken *pki.JoinToken // nil: none was given
+	Ticket    *join.Ticket   // of a Kubernetes; nil likewise
+	JoinDir   string         // what is kept of the Kubernetes that Kubeconfig leads to; empty: the file is somebody else's
 
 	PowerBackend shutdown.Backend
 	CIDR         netip.Prefix // zero: to be chosen
@@ -248,7 +252,7 @@ func (s *Settings) node() error {
 	if err != nil {
 		return fmt.Errorf("read the host's name: %w", err)
 	}
-	if s.Name, err = nodeName(hostname, o.hostnameOverride); err != nil {
+	if s.Name, err = NodeName(hostname, o.hostnameOverride); err != nil {
 		return err
 	}
 	s.Reg.Off, s.Reg.Again = !o.registerNode, o.reregister

@@ -94,6 +94,7 @@ var table = map[string][]string{
 	"node/poster":         {"api", "images", "internal/grumble", "node/machine", "node/pressure"},
 	"node/probe":          {"runtime"},
 	"node/stats":          {"api"},
+	"node/join":           {"api", "internal/durable"}, // decision 127
 	"node/services":       {"api", "api/discovery", "internal/grumble", "network", "network/service"},
 	"node/policies":       {"api", "api/networking", "internal/grumble", "network", "network/policy"}, // decision 113
 	"pki/...":             {"api", "internal/durable"},
@@ -115,7 +116,7 @@ var table = map[string][]string{
 	"network/ingress":      {"api", "api/networking"},
 	"network/ingress/door": {"api", "api/discovery", "api/networking", "api/rest", "network/ingress"},
 	"config": {"api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot",
-		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/podlog", "node/podspec",
+		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/join", "node/podlog", "node/podspec",
 		"node/poster", "node/pressure", "node/static", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	// decision 94: it opens nothing of a machine
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
@@ -124,7 +125,7 @@ var table = map[string][]string{
 		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/kubeport", "node/policies", "node/services",
 		"network", "network/dns", "network/given",
 		"network/hostnet", "network/netns", "network/plan",
-		"node", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
+		"node", "node/join", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},
 	"brain/place":      {"api/httpd", "config", "host"},
 	"cli":              {"everything"},
@@ -180,7 +181,7 @@ var thirdParty = map[string][]string{
 	"unsafe":                                 {"host/...", "runtime/...", "network/bridge/...", "shutdown/..."},
 	"C":                                      {"runtime/libct/..."},
 	"net/http": {"api", "api/board", "api/local", "api/httpd/...", "api/websocket", "api/rest/...",
-		"images/registry/...", "images/imagestest", "node/probe", "node/services", "network/ingress/door", "controller/machines",
+		"images/registry/...", "images/imagestest", "node/join", "node/probe", "node/services", "network/ingress/door", "controller/machines",
 		"brain", "brain/place", "cli", "internal/original"},
 	"net/http/httptest": {},
 	"os/exec": {"boot", "cli", "controller/machines", "host/nfs", "runtime/keeper/...",

@@ -41,7 +41,7 @@ type Plane struct {
 func Start(t *testing.T, nodes ...string) *Plane {
 	t.Helper()
 	p := serve(t, nodes)
-	p.controllers(t, "*")
+	p.controllers(t, "*,bootstrap-signer-controller,token-cleaner-controller")
 	p.run(t, "kube-scheduler", "--kubeconfig", p.Kubeconfig(t, Admin), "--secure-port", "0", "--leader-elect=false")
 	return p
 }
@@ -83,7 +83,7 @@ func serve(t *testing.T, nodes []string) *Plane {
 		"--enable-admission-plugins", "NodeRestriction", "--service-cluster-ip-range", "10.0.0.0/24",
 		"--service-account-issuer", "https://original.invalid", "--service-account-key-file", p.file("sa.key"),
 		"--service-account-signing-key-file", p.file("sa.key"), "--kubelet-preferred-address-types", "InternalIP",
-		"--allow-privileged", "--client-ca-file", p.file("ca.crt"), "--kubelet-certificate-authority", p.file("ca.crt"),
+		"--allow-privileged", "--enable-bootstrap-token-auth", "--client-ca-file", p.file("ca.crt"), "--kubelet-certificate-authority", p.file("ca.crt"),
 		"--kubelet-client-certificate", p.file("kubelet-client.crt"), "--kubelet-client-key", p.file("kubelet-client.key"))
 	p.await(t, "the API server is ready", func() error {
 		var err error
@@ -183,6 +183,9 @@ func (p *Plane) write(t *testing.T, name, text string) string {
 	}
 	return p.file(name)
 }
+
+// CA is what the API server's certificate is checked by, in PEM.
+func (p *Plane) CA() []byte { return p.ca }
 
 // Kubeconfig is the way in for Admin or one of the nodes.
 func (p *Plane) Kubeconfig(t *testing.T, user string) string {

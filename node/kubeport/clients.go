@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 type clientCA struct {
 	plane Plane
 	file  string    // what somebody named; empty: the plane is asked
+	kept  string    // a file with what the plane said to who joined this board: for boards that may not ask; empty: none
 	next  time.Time // when it is asked again, if it may not be asked
 	text  string    // that holds now, PEM; empty: none
 
@@ -70,17 +72,31 @@ func (c *clientCA) explain(err error) error {
 
 func (c *clientCA) read(ctx context.Context) (string, error) {
 	if c.file != "" {
-		f, err := os.Open(c.file)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		data, err := io.ReadAll(io.LimitReader(f, maxCA+1))
-		if err == nil && len(data) > maxCA {
-			err = fmt.Errorf("more than %d bytes", maxCA)
-		}
-		return string(data), err
+		return readCA(c.file)
 	}
+	text, err := c.ask(ctx)
+	if c.kept != "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+		if kept, err := readCA(c.kept); !errors.Is(err, fs.ErrNotExist) {
+			return kept, err
+		}
+	}
+	return text, err
+}
+
+func readCA(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxCA+1))
+	if err == nil && len(data) > maxCA {
+		err = fmt.Errorf("%s: more than %d bytes", path, maxCA)
+	}
+	return string(data), err
+}
+
+func (c *clientCA) ask(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var m struct{ Data map[string]string }

@@ -49,6 +49,7 @@ type board struct {
 	addrs atomic.Pointer[[]corev1.NodeAddress]
 	dir   string
 	ca    string
+	kept  string
 }
 
 func newBoard(t *testing.T, p *plane) *board {
@@ -62,7 +63,7 @@ func (b *board) now() time.Time { return time.Now().Add(time.Duration(b.later.Lo
 func (b *board) open() *kubeport.Port {
 	b.t.Helper()
 	var err error
-	b.port, err = kubeport.Open(kubeport.Config{Plane: b.plane, Node: "pi", Dir: b.dir, ClientCAFile: b.ca, Now: b.now,
+	b.port, err = kubeport.Open(kubeport.Config{Plane: b.plane, Node: "pi", Dir: b.dir, ClientCAFile: b.ca, KeptCAFile: b.kept, Now: b.now,
 		Addresses: func() []corev1.NodeAddress { return *b.addrs.Load() }})
 	must(b.t, err)
 	return b.port
@@ -255,6 +256,25 @@ func TestClientCA(t *testing.T) {
 	must(t, os.Remove(file))
 	f.look()
 	says(f, "no such file")
+
+	k := newBoard(t, p)
+	k.kept = file
+	k.open()
+	k.serve()
+	k.look()
+	says(k, "--client-ca-file")
+	must(t, os.WriteFile(file, []byte(other.pem()), 0o600))
+	k.later.Add(int64(10 * time.Minute))
+	k.look()
+	says(k, "")
+	if code, said := k.asks(plane(other), "GET", "/metrics"); code != 200 {
+		t.Errorf("the CA that joining kept: %d %s", code, said)
+	}
+	p.caText = cluster.pem()
+	k.look()
+	if code, said := k.asks(plane(cluster), "GET", "/metrics"); code != 200 {
+		t.Errorf("the board may ask now: %d %s", code, said)
+	}
 }
 
 // TestServingCertificate (N-13.16): asked for, shown once it was approved, kept over a start, renewed before its end, and never lost to

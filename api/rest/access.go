@@ -1,0 +1,37 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+
+	clientrest "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Access is what a kubeconfig says of a server, and its user's way in.
+type Access struct {
+	Server, ServerName string
+	CA                 []byte // nil: the machine's own
+	HTTP               *http.Client
+}
+
+// OpenAccess reads a kubeconfig whose server another credential is to be used with afterwards.
+func OpenAccess(path string) (out Access, err error) {
+	conf, err := clientcmd.BuildConfigFromFlags("", path)
+	if err == nil {
+		err = clientrest.LoadTLSFiles(conf)
+	}
+	switch {
+	case err != nil:
+		return out, fmt.Errorf("read kubeconfig %s: %w", path, err)
+	case conf.Insecure:
+		return out, fmt.Errorf("kubeconfig %s: insecure-skip-tls-verify: nobody would know who answers; give certificate-authority-data", path)
+	case conf.Proxy != nil:
+		return out, fmt.Errorf("kubeconfig %s: proxy-url: a board reaches its control plane without a proxy", path)
+	}
+	out.Server, out.ServerName, out.CA = conf.Host, conf.ServerName, conf.CAData
+	if out.HTTP, err = clientrest.HTTPClientFor(conf); err != nil {
+		return out, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,48 @@
+package brain
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"ledge/config"
+	"ledge/storage"
+)
+
+// TestMovedTo: what was remembered of another control plane's pods is forgotten, and of none else's.
+func TestMovedTo(t *testing.T) {
+	dir := t.TempDir()
+	store, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(dir, "store"), NoSync: true})
+	must(t, err)
+	defer store.Close()
+	b := &Brain{Config: Config{Settings: config.Settings{Options: &config.Options{DataDir: dir}}}, store: store}
+	mirror := store.Table("mirror")
+	for _, step := range []struct {
+		at      string
+		forgets bool
+	}{
+		{"kubernetes https://a:1", false}, // the board was nowhere, as far as it knows
+		{"kubernetes https://a:1", false},
+		{ownPlane, true},
+		{ownPlane, false},
+		{"ledge 0a", true},
+		{"kubeconfig", true},
+		{"kubeconfig", false},
+	} {
+		must(t, mirror.Put("pod", []byte("x")))
+		must(t, movedTo(b, step.at))
+		rows, _, err := mirror.All()
+		must(t, err)
+		if (len(rows) == 0) != step.forgets {
+			t.Errorf("%s: %d rows", step.at, len(rows))
+		}
+	}
+	// A board that has served, before it moves for the first time.
+	must(t, store.Table("uplink").Delete(movedKey))
+	must(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
+	must(t, movedTo(b, ownPlane))
+	must(t, movedTo(b, "ledge 0a"))
+	if rows, _, err := mirror.All(); err != nil || len(rows) != 0 {
+		t.Error(rows, err)
+	}
+}
