@@ -83,6 +83,9 @@ func (p plane) ask(ctx context.Context, method, path string, in, out any) error 
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, answerBytes+1))
+	if err == nil {
+		err = ctx.Err() // a server that ends its answer at the moment at which it is left
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the answer of %s: %w", p.base, err)
