@@ -85,6 +85,7 @@ type tale struct {
 // outcome is what a tale comes to.
 type outcome struct {
 	writes int64
+	lives  int
 	end    string // the objects
 	made   string // how many Pods, ReplicaSets, Jobs and revisions were made on the way
 }
@@ -117,7 +118,7 @@ func (s tale) live(t *testing.T, last int64) (out outcome) {
 		}
 		go func() {
 			defer close(ended)
-			for ctx.Err() == nil {
+			for ; ctx.Err() == nil; out.lives++ {
 				life, kill := context.WithCancel(ctx)
 				cfg.Client = mortal{faulty{c, r}, &writes, last, &atomic.Bool{}, kill, made}
 				if err := Run(life, cfg); err != nil && !errors.Is(err, errDead) && life.Err() == nil {
@@ -135,7 +136,8 @@ func (s tale) live(t *testing.T, last int64) (out outcome) {
 				s.tooMany(r)
 			}
 		})
-		out = outcome{writes.Load(), r.ended(), fmt.Sprint(pods.Load(), sets.Load(), works.Load(), revisions.Load())}
+		out.writes, out.end = writes.Load(), r.ended()
+		out.made = fmt.Sprint(pods.Load(), sets.Load(), works.Load(), revisions.Load())
 		beats()
 		cancel()
 		<-ended
@@ -299,6 +301,9 @@ func TestKilledBetweenWrites(t *testing.T) {
 			}
 			for _, k := range at {
 				got := s.live(t, int64(k+1))
+				if got.lives != 2 && got.writes >= int64(k+1) {
+					t.Errorf("write %d: %d lives, want 2", k+1, got.lives)
+				}
 				if got.end != want.end || got.made != want.made {
 					t.Errorf("killed after write %d: made %s\n%s\nwant %s\n%s", k+1, got.made, got.end, want.made, want.end)
 				}
