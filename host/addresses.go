@@ -18,7 +18,9 @@ import (
 // Interface is a network interface that has addresses.
 type Interface struct {
 	Name         string
+	Index        int
 	Up, Loopback bool
+	Multicast    bool // many machines at once are reached
 	Addresses    []netip.Prefix
 }
 
@@ -36,6 +38,45 @@ func (h *Host) Addresses(not ...string) ([]netip.Addr, error) {
 		return err == nil
 	}
 	return order(ifaces, h.defaultRoutes(), h.passingAddresses(), hardware), nil
+}
+
+// Outside are the interfaces on which this machine meets others: hardware, what stands over it (a bridge, a bond, a VLAN), and where
+// the default route leaves; of pods none. Addresses that are not to be relied on are left out, and link-local ones of IPv6 beside others.
+func (h *Host) Outside() ([]Interface, error) {
+	ifaces, err := h.cfg.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	defaults, passing := h.defaultRoutes(), h.passingAddresses()
+	var out []Interface
+	for _, i := range ifaces {
+		if _, leaves := defaults[i.Name]; !i.Up || i.Loopback || !i.Multicast || !leaves && !h.overHardware(i.Name, mostLayers) {
+			continue
+		}
+		routed := slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && usable(p.Addr()) && !passing[p.Addr()] })
+		i.Addresses = slices.DeleteFunc(slices.Clone(i.Addresses), func(p netip.Prefix) bool {
+			return passing[p.Addr()] || routed && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()
+		})
+		if len(i.Addresses) > 0 {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// mostLayers is a VLAN on a bridge of bonds, and one more.
+const mostLayers = 4
+
+// overHardware says whether an interface is hardware, or stands over some.
+func (h *Host) overHardware(name string, layers int) bool {
+	dir := filepath.Join(h.cfg.Sys, "class/net", name)
+	if _, err := os.Stat(filepath.Join(dir, "device")); err == nil || layers == 0 {
+		return err == nil
+	}
+	below, _ := filepath.Glob(filepath.Join(dir, "lower_*"))
+	return slices.ContainsFunc(below, func(path string) bool {
+		return h.overHardware(strings.TrimPrefix(filepath.Base(path), "lower_"), layers-1)
+	})
 }
 
 // order sorts the usable addresses. defaults has the metric of the default route of an interface.

@@ -101,8 +101,8 @@ func kernelInterfaces() ([]Interface, error) {
 			continue // it went away meanwhile
 		}
 		flags := ask.Uint16()
-		out = append(out, Interface{Name: ask.Name(), Up: flags&unix.IFF_UP != 0, Loopback: flags&unix.IFF_LOOPBACK != 0,
-			Addresses: addresses[index]})
+		out = append(out, Interface{Name: ask.Name(), Index: int(index), Up: flags&unix.IFF_UP != 0, Loopback: flags&unix.IFF_LOOPBACK != 0,
+			Multicast: flags&unix.IFF_MULTICAST != 0 && flags&unix.IFF_POINTOPOINT == 0, Addresses: addresses[index]})
 	}
 	return out, nil
 }

@@ -106,7 +106,8 @@ func interfacesByNet(t *testing.T) (out []Interface) {
 		if err != nil {
 			t.Error(err)
 		}
-		x := Interface{Name: i.Name, Up: i.Flags&net.FlagUp != 0, Loopback: i.Flags&net.FlagLoopback != 0}
+		x := Interface{Name: i.Name, Index: i.Index, Up: i.Flags&net.FlagUp != 0, Loopback: i.Flags&net.FlagLoopback != 0,
+			Multicast: i.Flags&net.FlagMulticast != 0 && i.Flags&net.FlagPointToPoint == 0}
 		for _, a := range addrs {
 			x.Addresses = append(x.Addresses, netip.MustParsePrefix(a.String()))
 		}

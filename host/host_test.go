@@ -300,6 +300,39 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestOutside: where a board meets others.
+func TestOutside(t *testing.T) {
+	p := netip.MustParsePrefix
+	h := machine(t, map[string]string{
+		"proc/net/route": "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
+			"veth0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n",
+		"proc/net/if_inet6":           "20010db8000000000000000000000007 04 40 00 01 eth0\n",
+		"sys/class/net/eth0/device/x": "", "sys/class/net/eth1/device/x": "", "sys/class/net/eth2/device/x": "", "sys/class/net/ppp0/device/x": "",
+		"sys/class/net/br0/lower_bond0": "", "sys/class/net/bond0/lower_eth3": "", "sys/class/net/eth3/device/x": "",
+		"sys/class/net/ledge0/lower_vethA": "", "sys/class/net/round/lower_round": "",
+	})
+	h.cfg.Interfaces = func() (out []Interface, _ error) {
+		for i, text := range []string{"lo 127.0.0.1/8", "eth0 192.0.2.7/24,2001:db8::7/64,2001:db8::8/64,fe80::1/64", "eth1 fe80::2/64", "ledge0 10.42.0.1/24",
+			"br0 192.168.2.1/24", "veth0 192.168.1.9/24", "ppp0 10.0.0.1/32", "eth2 192.168.3.9/24", "round 10.1.0.1/24"} {
+			name, list, _ := strings.Cut(text, " ")
+			i := Interface{Name: name, Index: i, Up: name != "eth2", Loopback: name == "lo", Multicast: name != "ppp0"}
+			for a := range strings.SplitSeq(list, ",") {
+				i.Addresses = append(i.Addresses, p(a))
+			}
+			out = append(out, i)
+		}
+		return out, nil
+	}
+	all, err := h.Outside()
+	var got []string
+	for _, i := range all {
+		got = append(got, fmt.Sprint(i.Name, i.Addresses))
+	}
+	if want := "eth0[192.0.2.7/24 2001:db8::8/64] eth1[fe80::2/64] br0[192.168.2.1/24] veth0[192.168.1.9/24]"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s, %v", got, want, err)
+	}
+}
+
 // An IPv6-only network has its default route elsewhere.
 func TestAddressesIPv6Only(t *testing.T) {
 	zero := strings.Repeat("0", 32)

@@ -1,0 +1,173 @@
+package mdns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Board is one that was found.
+type Board struct {
+	Name      string       `json:"name"` // such as shed-1.local
+	Addresses []netip.Addr `json:"addresses"`
+	Port      uint16       `json:"port,omitempty"` // of its API; none: nobody else reaches it
+	Version   string       `json:"version"`
+	State     string       `json:"state"`
+}
+
+const (
+	mostBoards = 1000
+	mostText   = 100 // bytes of what a board says of itself
+	askAgain   = 700 * time.Millisecond
+)
+
+// Find asks who announces boards on these links, and listens until ctx ends. Whoever answers may say what he likes.
+func Find(ctx context.Context, links []Link) ([]Board, error) {
+	var found finder
+	var all sync.WaitGroup
+	var errs []error
+	asked := false
+	for _, v6 := range []bool{false, true} {
+		s, err := listen(ctx, v6, 0)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("ask for boards: %w", err))
+			continue
+		}
+		defer s.Close()
+		defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
+		all.Go(func() { found.listen(ctx, s) })
+		all.Go(func() {
+			for ctx.Err() == nil {
+				for _, l := range links {
+					if l.family(v6) {
+						_ = s.write(Out{Way: Way{l.Index, v6}, Msg: questionForBoards()})
+					}
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(askAgain):
+				}
+			}
+		})
+		asked = true
+	}
+	all.Wait()
+	if !asked {
+		return nil, errors.Join(errs...)
+	}
+	return found.boards(), nil
+}
+
+func questionForBoards() []byte {
+	m := newWriter(0, 0)
+	m.question(question{nameOf("_ledge", "_tcp", domain), typePTR, classIN})
+	return m.bytes()
+}
+
+// finder gathers what was answered.
+type finder struct {
+	mu  sync.Mutex
+	all map[string]*Board
+}
+
+func (f *finder) listen(ctx context.Context, s *socket) {
+	buf := make([]byte, mostMessage+1)
+	for ctx.Err() == nil {
+		msg, _, _, _, err := s.read(buf)
+		if err == nil {
+			f.hear(msg)
+		} else if ctx.Err() == nil { // such as that nobody listens at a port
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryRead):
+			}
+		}
+	}
+}
+
+// hear takes an answer. It has all about a board in it.
+func (f *finder) hear(msg []byte) {
+	m, ok := newReader(msg)
+	if !ok || m.flags&isResponse == 0 {
+		return
+	}
+	for range m.counts[0] {
+		if _, ok := m.question(); !ok {
+			return
+		}
+	}
+	var list []record
+	for range min(int(m.counts[1])+int(m.counts[2])+int(m.counts[3]), mostRecords) {
+		r, ok := m.record()
+		if !ok {
+			break
+		}
+		list = append(list, r)
+	}
+	kind := nameOf("_ledge", "_tcp", domain)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range list {
+		if r.name == kind && r.kind == typePTR && r.ttl > 0 {
+			f.take(r.data, list)
+		}
+	}
+}
+
+func (f *finder) take(instance string, list []record) {
+	b := f.all[instance]
+	if b == nil {
+		if len(f.all) >= mostBoards {
+			return
+		}
+		if f.all == nil {
+			f.all = map[string]*Board{}
+		}
+		b = &Board{}
+		f.all[instance] = b
+	}
+	for _, r := range list {
+		switch {
+		case r.name != instance:
+		case r.kind == typeSRV && len(r.data) > 6:
+			b.Name, b.Port = strings.Join(labels(r.data[6:]), "."), binary.BigEndian.Uint16([]byte(r.data[4:]))
+		case r.kind == typeTXT:
+			for _, word := range labels(r.data + "\x00") {
+				key, value, _ := strings.Cut(word, "=")
+				switch value = value[:min(len(value), mostText)]; key {
+				case "version":
+					b.Version = value
+				case "state":
+					b.State = value
+				}
+			}
+		}
+	}
+	for _, r := range list {
+		a, ok := netip.AddrFromSlice([]byte(r.data))
+		if ok && (r.kind == typeA || r.kind == typeAAAA) && strings.Join(labels(r.name), ".") == b.Name &&
+			!slices.Contains(b.Addresses, a) && len(b.Addresses) < MostAddresses {
+			b.Addresses = append(b.Addresses, a)
+		}
+	}
+}
+
+// boards are those that were found, by name. One without a host is none.
+func (f *finder) boards() (out []Board) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.all {
+		if b.Name != "" {
+			slices.SortFunc(b.Addresses, netip.Addr.Compare)
+			out = append(out, *b)
+		}
+	}
+	slices.SortFunc(out, func(a, b Board) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
