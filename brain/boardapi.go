@@ -24,6 +24,7 @@ type boardAPI struct {
 	writes *writesMeter
 	plane  *plane       // nil: it is elsewhere
 	claims *claims.Loop // nil: this board makes no volumes
+	found  *found       // nil: it is not found by name
 }
 
 // Handler answers the requests of package board.

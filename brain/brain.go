@@ -113,6 +113,7 @@ type Brain struct {
 	asked      dns.Counts // questions for names
 	fences     fences
 	names      *names // nil: pods' questions for names are not answered here
+	found      *found // nil: the board is not found by name
 	agent      *node.Agent
 	claims     *claims.Loop // nil: this board makes no volumes
 	writes     *writesMeter
@@ -195,6 +196,7 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 	}
 	b.forwarding = openForwarding(b)
 	b.fences.open(b)
+	b.found = openFound(b)
 	if err := b.openAgent(); err != nil {
 		return err
 	}

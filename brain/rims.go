@@ -13,6 +13,7 @@ import (
 	"ledge/images"
 	"ledge/network"
 	"ledge/network/dns"
+	"ledge/network/mdns"
 	"ledge/node"
 	"ledge/node/stats"
 	"ledge/runtime"
@@ -33,6 +34,8 @@ type Rims struct {
 	Network Network
 	// Names makes the sockets at which pods ask for names. Nil: this board does not answer them.
 	Names func(ctx context.Context, at netip.AddrPort) (dns.Sockets, error)
+	// Found has the board found on its own networks. The zero value: nobody does.
+	Found Found
 	Power Power
 
 	// Doors opens the API to those on this machine.
@@ -51,6 +54,12 @@ type Rims struct {
 	Loops func(api.Client) api.Client
 	// Uplink takes the place of the agent's way to the API, of this brain or of the one that it has joined. Nil: nothing does.
 	Uplink func(api.Client) api.Client
+}
+
+// Found is how a board is found by name.
+type Found struct {
+	Serve  func(context.Context, mdns.Config) error
+	Beside func(ctx context.Context, program string, cfg mdns.Config) error // by one that has the port
 }
 
 // Images are the images of a board: what its agent does with them, and what its owner asks for beside that.

@@ -215,7 +215,7 @@ func (b *Brain) openAgent() error {
 		Unconfined:   b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
 	cfg.Handed = b.fences.handed
 	cfg.Questions = b.questions
-	cfg.Seen, cfg.Services = b.forwarding.shown(b.given), b.forwarding.of()
+	cfg.Seen, cfg.Services = b.found.shown(b.forwarding.shown(b.given)), b.forwarding.of()
 	if b.plane != nil {
 		cfg.Lineage, cfg.Restore = b.store.Lineage(), b.plane.client.Restore
 		cfg.Deleted = func(namespace, name string) bool { return b.store.LogDeleted(api.Pods, namespace, name) }
@@ -237,7 +237,7 @@ func (b *Brain) shrink(context.Context) (freed bool, err error) {
 
 func (b *Brain) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b.power, guard: b.guard, writes: b.writes,
-		plane: b.plane, claims: b.claims}
+		plane: b.plane, claims: b.claims, found: b.found}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent,
 		Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}

@@ -117,6 +117,9 @@ func (b *Brain) jobs() []func(context.Context) error {
 	if b.names != nil {
 		jobs = append(jobs, b.names.Run)
 	}
+	if b.found != nil {
+		jobs = append(jobs, b.found.Run)
+	}
 	if b.claims != nil {
 		jobs = append(jobs, b.claims.Run)
 	}

@@ -130,3 +130,35 @@ func asideProbe(shelf *claims.Shelf) []host.Probe {
 	p.Remedy = "when nobody needs it any more: rm -r " + shelf.Path(".old-*")
 	return []host.Probe{p}
 }
+
+// foundProbe says by which names the board is found; nothing where none runs that is meant to be.
+func (c *Command) foundProbe(ctx context.Context) []host.Probe {
+	if c.reachable() != nil {
+		return nil
+	}
+	var s board.Status
+	resp, err := c.Raw(ctx, http.MethodGet, board.StatusPath, nil, "", nil)
+	if err == nil {
+		err = errors.Join(json.NewDecoder(resp.Body).Decode(&s), resp.Body.Close())
+	}
+	if err != nil || s.Found == nil { // other probes tell that a node does not answer
+		return nil
+	}
+	return []host.Probe{judgeFound(*s.Found)}
+}
+
+func judgeFound(f board.Found) host.Probe {
+	p := host.Probe{Name: "name on the network", Remedy: "see 'Finding a board' in the manual (finding.md); mdns: false has nobody look"}
+	switch {
+	case f.Trouble != "":
+		p.Err = errors.New(f.Trouble)
+	case len(f.Names) == 0:
+		p.Detail = "others are asked whether it is free"
+	default:
+		p.Detail = strings.Join(f.Names, ", ")
+	}
+	if f.By != "" && p.Err == nil {
+		p.Detail += " (announced by " + f.By + ", which has the port)"
+	}
+	return p
+}

@@ -9,12 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// nameKeys say whom pods ask for names.
+// nameKeys say whom pods ask for names, and whether the board tells its own.
 type nameKeys struct {
 	ResolvConf    string   `json:"resolvConf,omitempty"`
 	ClusterDNS    []string `json:"clusterDNS,omitempty"`
 	ClusterDomain string   `json:"clusterDomain,omitempty"`
 	Names         Names    `json:"names,omitempty"`
+	MDNS          *bool    `json:"mdns,omitempty"`
 }
 
 // Names is how this board itself answers its pods (decision 105). All is on by default.

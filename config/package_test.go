@@ -21,6 +21,10 @@ func TestPackagedConfiguration(t *testing.T) {
 	must(t, err)
 	first, err := Load(written(t, FirstFile), "")
 	must(t, err)
+	if installed.MDNS == nil || !*installed.MDNS || first.MDNS != nil {
+		t.Error("packages have a board found, and a program alone does not (decision 128)")
+	}
+	first.MDNS = installed.MDNS
 	if !reflect.DeepEqual(installed, first) {
 		t.Errorf("installed: %+v\nwritten: %+v", installed, first)
 	}

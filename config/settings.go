@@ -33,7 +33,7 @@ type Options struct {
 	staticPods                       string
 	Bridge, PodCIDR, CgroupRoot      string
 	OnTerm, powerOff, WatchdogDevice string
-	StartKeeper, Verbose             bool
+	StartKeeper, Verbose, MDNS       bool
 	SafeAfter                        int
 
 	// Kubernetes' own names (node-semantics 1.2). A flag beats the file.
@@ -113,6 +113,7 @@ func boardFlags(f *flag.FlagSet) *Options {
 		"device such as /dev/watchdog that resets the machine when this process hangs or dies; not beside systemd's RuntimeWatchdogSec")
 	f.IntVar(&o.SafeAfter, "safe-mode-after", safeModeAfter,
 		"after so many ends in a row that nobody ordered, the API answers and pods are left as they are for a while; 0: never")
+	f.BoolVar(&o.MDNS, "mdns", false, "have the board found on its own networks: as NAME.local, and by 'ledge find'")
 	f.BoolVar(&o.Verbose, "v", false, "log more")
 
 	f.StringVar(&o.staticPods, "pod-manifest-path", "", "directory of static pods")
@@ -182,6 +183,9 @@ func (o *Options) Settle(f *flag.FlagSet) (Settings, error) {
 	var err error
 	if s.File, err = Load(o.Path, o.configDir, BootFiles(o.BootState)...); err != nil {
 		return s, err
+	}
+	if s.File.MDNS != nil && !o.set["mdns"] {
+		o.MDNS = *s.File.MDNS
 	}
 	if err := s.place(f); err != nil {
 		return s, err

@@ -11,6 +11,14 @@ type Status struct {
 	Pressure pressure.Report `json:"pressure"`
 	Writes   Writes          `json:"writes"`
 	Claims   []Claim         `json:"claims,omitempty"` // whose volumes lie on this board
+	Found    *Found          `json:"found,omitempty"`  // nil: it is not meant to be
+}
+
+// Found is how the board is found on its own networks.
+type Found struct {
+	Names   []string `json:"names"`        // its own first, then those of Services; none yet: somebody is asked whether they are free
+	By      string   `json:"by,omitempty"` // another program announces it
+	Trouble string   `json:"trouble,omitempty"`
 }
 
 // Claim is one of them, and what of its volume is taken.

@@ -18,6 +18,7 @@ import (
 	"ledge/network/bridge"
 	"ledge/network/dns"
 	"ledge/network/fence"
+	"ledge/network/mdns"
 	"ledge/network/proxy"
 	"ledge/node/stats"
 	"ledge/runtime/keeper"
@@ -30,7 +31,7 @@ func rims(s config.Settings, runDir string) brain.Rims {
 	machine := host.New(host.Config{})
 	return brain.Rims{Host: machine, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}),
 		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir), s.File.ServesNames()},
-		Names: dns.Listen,
+		Names: dns.Listen, Found: brain.Found{Serve: mdns.Serve, Beside: mdns.Beside},
 		Keeper: brain.Keeper{
 			Open: func(command []string) brain.Engine {
 				return keeper.New(keeper.ClientConfig{RunDir: runDir, Command: command})

@@ -107,6 +107,7 @@ var table = map[string][]string{
 	"network/fence":       {"network", "network/netns", "network/nft"},
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
 	"network/dns":         {"network/service"}, // decisions 105, 115
+	"network/mdns":        {"internal/grumble"}, // decision 128
 	"host/...":            {"host", "internal/durable"},
 	"host/quota":          {}, // decision 117
 	"host/nfs":            {}, // decision 118
@@ -124,7 +125,7 @@ var table = map[string][]string{
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
 		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/kubeport", "node/policies", "node/services",
 		"network", "network/dns", "network/given",
-		"network/hostnet", "network/netns", "network/plan",
+		"network/hostnet", "network/mdns", "network/netns", "network/plan",
 		"node", "node/join", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},
 	"brain/place":      {"api/httpd", "config", "host"},

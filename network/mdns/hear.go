@@ -255,9 +255,7 @@ func (r *Responder) rename(now time.Time, g *group) {
 	if r.fights++; r.fights >= mostFights {
 		wait = slowTry
 	}
-	if g.try = max(g.try, 1) + 1; g.try > mostTry {
-		g.try = 2
-	}
+	g.next()
 	for _, w := range r.ways {
 		r.rewrite(w)
 		w.stands[g] = &stand{next: now.Add(wait)}

@@ -24,6 +24,13 @@ func (g *group) has() string {
 	return g.label[:min(len(g.label), 63-len(end))] + end
 }
 
+// next has it try another label.
+func (g *group) next() {
+	if g.try = max(g.try, 1) + 1; g.try > mostTry {
+		g.try = 2
+	}
+}
+
 // own is a record of this board on a link.
 type own struct {
 	record
