@@ -162,12 +162,17 @@ func (f *finder) take(instance string, list []record) {
 func (f *finder) boards() (out []Board) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var names []string
+	by := map[string]*Board{}
 	for _, b := range f.all {
-		if b.Name != "" {
-			slices.SortFunc(b.Addresses, netip.Addr.Compare)
-			out = append(out, *b)
+		if b.Name != "" && by[b.Name] == nil {
+			by[b.Name], names = b, append(names, b.Name)
 		}
 	}
-	slices.SortFunc(out, func(a, b Board) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(names)
+	for _, name := range names {
+		slices.SortFunc(by[name].Addresses, netip.Addr.Compare)
+		out = append(out, *by[name])
+	}
 	return out
 }

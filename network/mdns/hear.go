@@ -1,7 +1,7 @@
 package mdns
 
 import (
-	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"time"
@@ -265,15 +265,14 @@ func (r *Responder) rename(now time.Time, g *group) {
 // contend compares our probes with those of others for the same names. Who has the greater records goes on; the other waits, and asks
 // again.
 func (r *Responder) contend(now time.Time, w *way, m *reader) {
-	theirs := map[string][]record{}
+	theirs := map[string][]string{} // by name, as they are compared
 	for range min(m.counts[authorities], mostRecords) {
 		k, ok := m.record()
 		if !ok {
 			break
 		}
 		if slices.ContainsFunc(w.records, func(o own) bool { return o.name == k.name }) {
-			k.class &^= topBit
-			theirs[k.name] = append(theirs[k.name], k)
+			theirs[k.name] = append(theirs[k.name], k.rank())
 		}
 	}
 	for _, g := range r.groups {
@@ -281,25 +280,23 @@ func (r *Responder) contend(now time.Time, w *way, m *reader) {
 		if s.held() {
 			continue
 		}
-		ours := map[string][]record{}
+		ours := map[string][]string{}
 		for _, c := range w.claims([]*group{g}) {
-			c.class &^= topBit
-			ours[c.name] = append(ours[c.name], c)
+			ours[c.name] = append(ours[c.name], c.rank())
 		}
 		for name, list := range ours {
-			if len(theirs[name]) > 0 && compare(list, theirs[name]) < 0 {
+			other := theirs[name]
+			slices.Sort(list)
+			slices.Sort(other)
+			if len(other) > 0 && slices.Compare(list, other) < 0 {
 				s.step, s.next = 0, now.Add(deferFor)
 			}
 		}
 	}
 }
 
-// compare is how the RFC (8.2) orders what two want to say of a name.
-func compare(a, b []record) int {
-	order := func(x, y record) int {
-		return cmp.Or(cmp.Compare(x.class, y.class), cmp.Compare(x.kind, y.kind), cmp.Compare(x.data, y.data))
-	}
-	slices.SortFunc(a, order)
-	slices.SortFunc(b, order)
-	return slices.CompareFunc(a, b, order)
+// rank is what the RFC (8.2) compares two records of a name by: class, type, bytes.
+func (r record) rank() string {
+	front := binary.BigEndian.AppendUint16(nil, r.class&^topBit)
+	return string(binary.BigEndian.AppendUint16(front, r.kind)) + r.data
 }

@@ -223,3 +223,10 @@ func TestPortTaken(t *testing.T) {
 		return nil
 	})
 }
+
+func (c *cable) addresses(end int) (out []netip.Addr) {
+	for _, p := range c.links(end)[0].Addresses {
+		out = append(out, p.Addr())
+	}
+	return out
+}
