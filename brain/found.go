@@ -97,7 +97,7 @@ func pauseFor(ctx context.Context, d time.Duration) {
 // serve answers, or has the one announce the board who answers for this machine already.
 func (f *found) serve(ctx context.Context) error {
 	cfg := mdns.Config{Links: f.links, Wanted: f.wanted, Changed: f.changed, Told: f.tell}
-	have := f.b.rims.Host.HoldersOfUDP(mdns.Port)
+	have := host.HoldersOfUDP(f.b.rims.Host, mdns.Port)
 	other := ""
 	for _, program := range []string{mdns.Resolved, mdns.Avahi} {
 		if slices.Contains(have, program) {
@@ -126,7 +126,7 @@ func (f *found) poke() {
 }
 
 func (f *found) links() (out []mdns.Link, err error) {
-	list, err := f.b.rims.Host.Outside()
+	list, err := host.Outside(f.b.rims.Host)
 	for _, i := range list {
 		if i.Name != f.b.Bridge {
 			out = append(out, mdns.Link{Index: i.Index, Addresses: i.Addresses})

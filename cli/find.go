@@ -34,7 +34,7 @@ func find(ctx context.Context, c *Command) error {
 	if o.timeout <= 0 || o.timeout > time.Minute {
 		return config.Usagef("find: --timeout %s: say up to 1m", o.timeout)
 	}
-	ifaces, err := host.New(host.Config{}).Outside()
+	ifaces, err := host.Outside(host.New(host.Config{}))
 	if err != nil {
 		return fmt.Errorf("look for this machine's networks: %w", err)
 	}

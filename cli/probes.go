@@ -132,7 +132,7 @@ func asideProbe(shelf *claims.Shelf) []host.Probe {
 }
 
 // foundProbe says by which names the board is found; nothing where none runs that is meant to be.
-func (c *Command) foundProbe(ctx context.Context) []host.Probe {
+func foundProbe(ctx context.Context, c *Command) []host.Probe {
 	if c.reachable() != nil {
 		return nil
 	}

@@ -52,6 +52,7 @@ func TestWrongKeys(t *testing.T) {
 		"resolvConf: x":                                `resolvConf: "x" must be an absolute path`,
 		"clusterDNS: [d.lan]":                          `clusterDNS: "d.lan" is not an address`,
 		"clusterDNS: 1.1.1.1":                          `clusterDNS: "1.1.1.1" is no list`,
+		"mdns: shed":                                   `mdns: "shed" is neither true nor false`,
 		"names: {serve: 5}":                            "names.serve: 5 is neither true nor false",
 		"names: {serve: true}\nclusterDNS: [10.0.0.1]": "names.serve: pods ask 10.0.0.1, which clusterDNS names: remove one of the two",
 

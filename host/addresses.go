@@ -42,7 +42,7 @@ func (h *Host) Addresses(not ...string) ([]netip.Addr, error) {
 
 // Outside are the interfaces on which this machine meets others: hardware, what stands over it (a bridge, a bond, a VLAN), and where
 // the default route leaves; of pods none. Addresses that are not to be relied on are left out, and link-local ones of IPv6 beside others.
-func (h *Host) Outside() ([]Interface, error) {
+func Outside(h *Host) ([]Interface, error) {
 	ifaces, err := h.cfg.Interfaces()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (h *Host) Outside() ([]Interface, error) {
 	defaults, passing := h.defaultRoutes(), h.passingAddresses()
 	var out []Interface
 	for _, i := range ifaces {
-		if _, leaves := defaults[i.Name]; !i.Up || i.Loopback || !i.Multicast || !leaves && !h.overHardware(i.Name, mostLayers) {
+		if _, leaves := defaults[i.Name]; !i.Up || i.Loopback || !i.Multicast || !leaves && !overHardware(filepath.Join(h.cfg.Sys, "class/net"), i.Name, mostLayers) {
 			continue
 		}
 		routed := slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && usable(p.Addr()) && !passing[p.Addr()] })
@@ -68,14 +68,14 @@ func (h *Host) Outside() ([]Interface, error) {
 const mostLayers = 4
 
 // overHardware says whether an interface is hardware, or stands over some.
-func (h *Host) overHardware(name string, layers int) bool {
-	dir := filepath.Join(h.cfg.Sys, "class/net", name)
+func overHardware(all, name string, layers int) bool {
+	dir := filepath.Join(all, name)
 	if _, err := os.Stat(filepath.Join(dir, "device")); err == nil || layers == 0 {
 		return err == nil
 	}
 	below, _ := filepath.Glob(filepath.Join(dir, "lower_*"))
 	return slices.ContainsFunc(below, func(path string) bool {
-		return h.overHardware(strings.TrimPrefix(filepath.Base(path), "lower_"), layers-1)
+		return overHardware(all, strings.TrimPrefix(filepath.Base(path), "lower_"), layers-1)
 	})
 }
 

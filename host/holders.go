@@ -10,7 +10,7 @@ import (
 
 // HoldersOfUDP are the programs that have a socket at a UDP port of this network namespace, this process apart. What cannot be read is
 // left out.
-func (h *Host) HoldersOfUDP(port uint16) (names []string) {
+func HoldersOfUDP(h *Host, port uint16) (names []string) {
 	sockets := map[string]bool{} // as links of a process name them
 	for _, table := range []string{"udp", "udp6"} {
 		f, err := os.Open(filepath.Join(h.cfg.Proc, "net", table))

@@ -323,7 +323,7 @@ func TestOutside(t *testing.T) {
 		}
 		return out, nil
 	}
-	all, err := h.Outside()
+	all, err := Outside(h)
 	var got []string
 	for _, i := range all {
 		got = append(got, fmt.Sprint(i.Name, i.Addresses))

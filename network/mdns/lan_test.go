@@ -44,7 +44,8 @@ func newLAN(t *testing.T, seed uint64) *lan {
 // board adds one. Only IPv4 is played, on a link that has other IPv4 addresses besides.
 func (l *lan) board(label string) *lanBoard {
 	l.t.Helper()
-	b := &lanBoard{Responder: &Responder{Random: func(d time.Duration) time.Duration { return time.Duration(l.rand.Int64N(int64(d))) }}, lan: l}
+	chance := func(d time.Duration) time.Duration { return time.Duration(l.rand.Int64N(int64(d))) }
+	b := &lanBoard{Responder: &Responder{Random: chance}, lan: l}
 	b.addr = netip.AddrFrom4([4]byte{192, 0, 2, byte(len(l.boards) + 1)})
 	b.links = []Link{{Index: 2, Addresses: []netip.Prefix{netip.PrefixFrom(b.addr, 24)}}}
 	l.boards = append(l.boards, b)
