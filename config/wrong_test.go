@@ -48,12 +48,12 @@ func TestWrongKeys(t *testing.T) {
 		"systemReserved: {pid: 1000000000000}":                     "systemReserved: pid: 1T is more than there is, ",
 		"systemReserved: {ephemeral-storage: 1000Pi}":              "systemReserved: ephemeral-storage: 1000Pi is more than there is, ",
 
-		"seccompDefault: 5":                            "seccompDefault: 5 is neither true nor false",
-		"resolvConf: x":                                `resolvConf: "x" must be an absolute path`,
-		"clusterDNS: [d.lan]":                          `clusterDNS: "d.lan" is not an address`,
-		"clusterDNS: 1.1.1.1":                          `clusterDNS: "1.1.1.1" is no list`,
-		"mdns: shed":                                   `mdns: "shed" is neither true nor false`,
-		"names: {serve: 5}":                            "names.serve: 5 is neither true nor false",
+		"seccompDefault: 5":   "seccompDefault: 5 is neither true nor false",
+		"resolvConf: x":       `resolvConf: "x" must be an absolute path`,
+		"clusterDNS: [d.lan]": `clusterDNS: "d.lan" is not an address`,
+		"clusterDNS: 1.1.1.1": `clusterDNS: "1.1.1.1" is no list`,
+		"mdns: shed":          `mdns: "shed" is neither true nor false`,
+		"names: {serve: 5}":   "names.serve: 5 is neither true nor false",
 		"names: {serve: true}\nclusterDNS: [10.0.0.1]": "names.serve: pods ask 10.0.0.1, which clusterDNS names: remove one of the two",
 
 		"clusterDomain: a b":    `clusterDomain: "a b" is no domain such as cluster.local`,
