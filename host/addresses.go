@@ -47,10 +47,11 @@ func Outside(h *Host) ([]Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	defaults, passing := h.defaultRoutes(), h.passingAddresses()
+	defaults, passing, all := h.defaultRoutes(), h.passingAddresses(), filepath.Join(h.cfg.Sys, "class/net")
 	var out []Interface
 	for _, i := range ifaces {
-		if _, leaves := defaults[i.Name]; !i.Up || i.Loopback || !i.Multicast || !leaves && !overHardware(filepath.Join(h.cfg.Sys, "class/net"), i.Name, mostLayers) {
+		_, leaves := defaults[i.Name]
+		if !i.Up || i.Loopback || !i.Multicast || !leaves && !overHardware(all, i.Name, mostLayers) {
 			continue
 		}
 		routed := slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && usable(p.Addr()) && !passing[p.Addr()] })
