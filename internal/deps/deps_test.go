@@ -106,7 +106,7 @@ var table = map[string][]string{
 	"network/policy":      {"network"}, // decision 113
 	"network/fence":       {"network", "network/netns", "network/nft"},
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
-	"network/dns":         {"network/service"}, // decisions 105, 115
+	"network/dns":         {"network/service"},  // decisions 105, 115
 	"network/mdns":        {"internal/grumble"}, // decision 128
 	"host/...":            {"host", "internal/durable"},
 	"host/quota":          {}, // decision 117

@@ -28,8 +28,11 @@ const (
 )
 
 // Find asks who announces boards on these links, and listens until ctx ends. Whoever answers may say what he likes.
+//
+// It asks from a port of its own, which needs no rights and is answered alone, and listens beside where all are answered, if the port is
+// shared: some answer there whatever they are asked from (systemd-resolved before 253).
 func Find(ctx context.Context, links []Link) ([]Board, error) {
-	var found finder
+	found := finder{all: map[string]*Board{}}
 	var all sync.WaitGroup
 	var errs []error
 	asked := false
@@ -39,23 +42,13 @@ func Find(ctx context.Context, links []Link) ([]Board, error) {
 			errs = append(errs, fmt.Errorf("ask for boards: %w", err))
 			continue
 		}
-		defer s.Close()
-		defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
-		all.Go(func() { found.listen(ctx, s) })
-		all.Go(func() {
-			for ctx.Err() == nil {
-				for _, l := range links {
-					if l.family(v6) {
-						_ = s.write(Out{Way: Way{l.Index, v6}, Msg: questionForBoards()})
-					}
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(askAgain):
-				}
-			}
-		})
 		asked = true
+		all.Go(func() { found.listen(ctx, s) })
+		all.Go(func() { found.ask(ctx, s, links) })
+		if s, err := listen(ctx, v6, Port); err == nil {
+			_ = s.join(links)
+			all.Go(func() { found.listen(ctx, s) })
+		}
 	}
 	all.Wait()
 	if !asked {
@@ -64,9 +57,37 @@ func Find(ctx context.Context, links []Link) ([]Board, error) {
 	return found.boards(), nil
 }
 
-func questionForBoards() []byte {
+// ask asks again and again for boards, and for what is not known of those that answered.
+func (f *finder) ask(ctx context.Context, s *socket, links []Link) {
+	for ctx.Err() == nil {
+		msg := f.questions()
+		for _, l := range links {
+			if l.family(s.v6) {
+				_ = s.write(Out{Way: Way{l.Index, s.v6}, Msg: msg})
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+func (f *finder) questions() []byte {
 	m := newWriter(0, 0)
 	m.question(question{nameOf("_ledge", "_tcp", domain), typePTR, classIN})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for instance, b := range f.all {
+		if len(m.msg) > mostSent/2 {
+			break
+		}
+		if b.Name == "" || b.Version == "" {
+			m.question(question{instance, typeANY, classIN})
+		} else if len(b.Addresses) == 0 {
+			m.question(question{nameOf(strings.Split(b.Name, ".")...), typeANY, classIN})
+		}
+	}
 	return m.bytes()
 }
 
@@ -77,6 +98,8 @@ type finder struct {
 }
 
 func (f *finder) listen(ctx context.Context, s *socket) {
+	defer s.Close()
+	defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, mostMessage+1)
 	for ctx.Err() == nil {
 		msg, _, _, _, err := s.read(buf)
@@ -91,7 +114,7 @@ func (f *finder) listen(ctx context.Context, s *socket) {
 	}
 }
 
-// hear takes an answer. It has all about a board in it.
+// hear takes an answer. Most have all about a board in them.
 func (f *finder) hear(msg []byte) {
 	m, ok := newReader(msg)
 	if !ok || m.flags&isResponse == 0 {
@@ -108,52 +131,54 @@ func (f *finder) hear(msg []byte) {
 		if !ok {
 			break
 		}
-		list = append(list, r)
+		if r.ttl > 0 {
+			list = append(list, r)
+		}
 	}
 	kind := nameOf("_ledge", "_tcp", domain)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range list {
-		if r.name == kind && r.kind == typePTR && r.ttl > 0 {
-			f.take(r.data, list)
+		if r.name == kind && r.kind == typePTR && f.all[r.data] == nil && len(f.all) < mostBoards {
+			f.all[r.data] = &Board{}
+		}
+	}
+	hosts := map[string][]*Board{}
+	for instance, b := range f.all {
+		for _, r := range list {
+			if r.name == instance {
+				b.take(r)
+			}
+		}
+		hosts[b.Name] = append(hosts[b.Name], b)
+	}
+	for _, r := range list {
+		a, ok := netip.AddrFromSlice([]byte(r.data))
+		if !ok || r.kind != typeA && r.kind != typeAAAA {
+			continue
+		}
+		for _, b := range hosts[strings.Join(labels(r.name), ".")] {
+			if !slices.Contains(b.Addresses, a) && len(b.Addresses) < MostAddresses {
+				b.Addresses = append(b.Addresses, a)
+			}
 		}
 	}
 }
 
-func (f *finder) take(instance string, list []record) {
-	b := f.all[instance]
-	if b == nil {
-		if len(f.all) >= mostBoards {
-			return
-		}
-		if f.all == nil {
-			f.all = map[string]*Board{}
-		}
-		b = &Board{}
-		f.all[instance] = b
-	}
-	for _, r := range list {
-		switch {
-		case r.name != instance:
-		case r.kind == typeSRV && len(r.data) > 6:
-			b.Name, b.Port = strings.Join(labels(r.data[6:]), "."), binary.BigEndian.Uint16([]byte(r.data[4:]))
-		case r.kind == typeTXT:
-			for _, word := range labels(r.data + "\x00") {
-				key, value, _ := strings.Cut(word, "=")
-				switch value = value[:min(len(value), mostText)]; key {
-				case "version":
-					b.Version = value
-				case "state":
-					b.State = value
-				}
+// take takes what a record says of a board's service.
+func (b *Board) take(r record) {
+	switch {
+	case r.kind == typeSRV && len(r.data) > 6:
+		b.Name, b.Port = strings.Join(labels(r.data[6:]), "."), binary.BigEndian.Uint16([]byte(r.data[4:]))
+	case r.kind == typeTXT:
+		for _, word := range labels(r.data + "\x00") {
+			key, value, _ := strings.Cut(word, "=")
+			switch value = value[:min(len(value), mostText)]; key {
+			case "version":
+				b.Version = value
+			case "state":
+				b.State = value
 			}
-		}
-	}
-	for _, r := range list {
-		a, ok := netip.AddrFromSlice([]byte(r.data))
-		if ok && (r.kind == typeA || r.kind == typeAAAA) && strings.Join(labels(r.name), ".") == b.Name &&
-			!slices.Contains(b.Addresses, a) && len(b.Addresses) < MostAddresses {
-			b.Addresses = append(b.Addresses, a)
 		}
 	}
 }

@@ -177,6 +177,10 @@ func (r *resolved) announce(conn *dbus.Conn, want Wanted) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	name, err := at.GetProperty("org.freedesktop.resolve1.Manager.LLMNRHostname") // of mDNS, too
+	if host, ok := name.Value().(string); err == nil && ok {
+		return []string{host}, nil
+	}
 	return []string{want.Label}, nil
 }
 
