@@ -43,7 +43,7 @@ func (im *image) root(ctx context.Context, debs, to string) error {
 		return err
 	}
 	a.Link("init", "usr/bin/ledge")
-	a.Text("etc/ledge/config.d/found.conf", 0o644, "mdns: true\n") // as packages have it; ledge.yaml has the last word
+	a.Text("etc/ledge/config.d/found.conf", 0o644, []byte("mdns: true\n")) // as packages have it; ledge.yaml has the last word
 	if err := a.File("bin/busybox", filepath.Join(debs, "bin/busybox"), 0o755); err != nil {
 		return err
 	}
