@@ -121,7 +121,7 @@ func TestBinaries(t *testing.T) {
 
 // packagesBudget holds the number of packages in the binary, the standard library's included: each costs bytes and, by
 // its package variables, start-up time of every container. Raise it in the change that needs it, with the reason.
-const packagesBudget = 580
+const packagesBudget = 590
 
 func TestLinkedPackages(t *testing.T) {
 	linked, err := goList("-deps", "./cmd/ledge")
