@@ -40,10 +40,12 @@ func TestPortOfTheOriginal(t *testing.T) {
 	b.eventually("the API server takes the board's certificate", func() error {
 		return k.try("kubectl exec deployment/web -- /ledge applet echo hello", "hello")
 	})
+	b.eventually("the pods' figures are there, with the next look", func() error {
+		return k.try("kubectl get --raw /api/v1/nodes/$NODE/proxy/metrics/cadvisor", "container_memory_working_set_bytes")
+	})
 	k.steps("new", []step{
 		{line: "kubectl logs deployment/web --tail=1 && echo read", want: "read"},
 		{line: "kubectl get --raw /api/v1/nodes/$NODE/proxy/metrics/resource", want: "node_cpu_usage_seconds_total"},
-		{line: "kubectl get --raw /api/v1/nodes/$NODE/proxy/metrics/cadvisor", want: "container_memory_working_set_bytes"},
 		{line: "kubectl get --raw /api/v1/nodes/$NODE/proxy/stats/summary", want: `"nodeName"`},
 		{line: "kubectl get --raw /api/v1/nodes/$NODE/proxy/pods", want: "PodList"},
 		{line: "kubectl create serviceaccount prom", want: "created"},
