@@ -45,6 +45,9 @@ func TestPortOfTheOriginal(t *testing.T) {
 	})
 	k.steps("new", []step{
 		{line: "kubectl logs deployment/web --tail=1 && echo read", want: "read"},
+		{line: "kubectl run absent --image none.invalid/absent", want: "created"},
+		{line: "kubectl logs absent", want: "!Error from server (BadRequest): container \"absent\" in pod \"absent\" is waiting to start"},
+		{line: "kubectl delete pod absent --now", want: "deleted"},
 		{line: "kubectl get --raw /api/v1/nodes/$NODE/proxy/metrics/resource", want: "node_cpu_usage_seconds_total"},
 		{line: "kubectl get --raw /api/v1/nodes/$NODE/proxy/stats/summary", want: `"nodeName"`},
 		{line: "kubectl get --raw /api/v1/nodes/$NODE/proxy/pods", want: "PodList"},
@@ -53,7 +56,7 @@ func TestPortOfTheOriginal(t *testing.T) {
 		{line: "kubectl create clusterrolebinding figures --clusterrole figures --serviceaccount default:prom", want: "created"},
 		{line: "curl -sSk -H \"Authorization: Bearer $(kubectl create token prom)\" https://127.0.0.1:$PORT/metrics/resource",
 			want: "node_cpu_usage_seconds_total"},
-		{line: "curl -sSk -H \"Authorization: Bearer $(kubectl create token prom)\" https://127.0.0.1:$PORT/pods", want: "Forbidden"},
+		{line: "curl -sSk -H \"Authorization: Bearer $(kubectl create token prom)\" https://127.0.0.1:$PORT/pods", want: "forbidden: user"},
 		{line: "curl -sSk -H \"Authorization: Bearer $(kubectl create token prom --audience other)\" https://127.0.0.1:$PORT/metrics/resource",
 			want: "Unauthorized"},
 		{line: "curl -sSk https://127.0.0.1:$PORT/metrics/resource", want: "Unauthorized"},

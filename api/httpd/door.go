@@ -142,6 +142,8 @@ func (d *door) admit(w *response, hr *http.Request) (u api.User, segments []stri
 }
 
 func (d *door) serve(w *response, hr *http.Request) error {
+	_, own := d.who.(only)
+	w.plain = !own // as a kubelet; our own control plane passes a Status on
 	u, segments, err := d.admit(w, hr)
 	if err != nil {
 		return err
@@ -152,7 +154,6 @@ func (d *door) serve(w *response, hr *http.Request) error {
 		return badRequest("the query of the URL cannot be parsed: %v", err)
 	}
 	r := &request{Request: hr, user: u, query: query, route: &route{}}
-	_, own := d.who.(only)
 	to, isPod := doorRoutes[segments[0]]
 	switch {
 	case isPod:

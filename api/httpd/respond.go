@@ -33,6 +33,7 @@ type response struct {
 
 	warned []string
 	quiet  bool // about unknown fields: the client asked for that
+	plain  bool // an error is a line of text: who asks puts it into a Status of its own
 
 	party  party    // whose request is answered
 	places *answers // where large answers wait; nil: nowhere
@@ -135,6 +136,10 @@ func (w *response) fail(err error) {
 	s := statusOf(err)
 	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
+	}
+	if w.plain {
+		w.body(int(s.Code), "text/plain; charset=utf-8", []byte(s.Message+"\n"))
+		return
 	}
 	w.json(int(s.Code), s, false)
 }
