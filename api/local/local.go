@@ -82,7 +82,7 @@ type inTx struct {
 	patience   patience
 	collector  collector
 
-	unended chan struct{} // capacity 1: a namespace had more to mark than one transaction should
+	unended chan struct{} // capacity 1: a namespace that is going had more in it than one transaction should read
 
 	mu sync.Mutex // of cfg.Endpoint
 }
@@ -166,7 +166,7 @@ func tidy(ctx context.Context, c *Client) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			err = errors.Join(c.EnsureSystem(), endNamespaces(c))
+			err = errors.Join(c.EnsureSystem(), endNamespaces(ctx, c))
 			c.roles.once()
 			if uncollected {
 				c.collector.soon()
@@ -174,7 +174,7 @@ func tidy(ctx context.Context, c *Client) error {
 		case <-c.restore:
 			err = c.EnsureSystem()
 		case <-c.unended:
-			err = endNamespaces(c)
+			err = endNamespaces(ctx, c)
 		case <-sweep.C:
 			err = c.Expire(c.cfg.Now())
 		case <-c.collector.asked:

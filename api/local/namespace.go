@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -186,7 +187,7 @@ func (in *inTx) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) e
 }
 
 // endNamespaces goes on with the end of all that are going.
-func endNamespaces(c *Client) error {
+func endNamespaces(ctx context.Context, c *Client) error {
 	var going []string
 	err := c.store.Update(func(tx *storage.Tx) error { // a View would not see the transaction that asked for this
 		going = nil
@@ -199,45 +200,157 @@ func endNamespaces(c *Client) error {
 		return err
 	})
 	for _, name := range going {
-		err = errors.Join(err, c.store.Update(func(tx *storage.Tx) error {
-			tx.SpendReserve()
-			ns, err := tx.Get(api.Namespaces, "", name)
-			if err != nil {
-				return nil //nolint:nilerr // it has gone
-			}
-			return c.terminate(tx, ns.(*corev1.Namespace))
-		}))
+		err = errors.Join(err, endNamespace(ctx, c, name))
 	}
 	return status(err, "end namespaces")
 }
 
-// terminate goes on with the end of a namespace that is going: its pods first, which may still need the rest, then the
-// rest, then itself. What it waits for stands in its conditions.
+// endNamespace walks through all of a namespace that is going, in as many transactions as it takes: others write in between.
+func endNamespace(ctx context.Context, c *Client, name string) error {
+	var at, next walk
+	for ctx.Err() == nil {
+		end := false
+		err := c.store.Update(func(tx *storage.Tx) error { // it may be tried twice
+			tx.SpendReserve()
+			next = at.clone()
+			ns, err := tx.Get(api.Namespaces, "", name)
+			if end = err != nil || ns.GetDeletionTimestamp() == nil; end {
+				return nil //nolint:nilerr // it has gone
+			}
+			end, err = c.walkOn(tx, ns.(*corev1.Namespace), &next)
+			return err
+		})
+		if err != nil || end {
+			return err
+		}
+		at = next
+	}
+	return nil // Run ends
+}
+
+// terminate goes on with the end of a namespace that is going, as far as one transaction should. Run does the rest.
 func (in *inTx) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp == nil {
 		return nil
 	}
-	left, err := in.deleteAll(tx, api.Pods, ns.Name)
-	if err != nil {
-		return err
+	end, err := in.walkOn(tx, ns, &walk{})
+	if !end && err == nil {
+		soon(in.unended)
 	}
+	return err
+}
+
+// lookAtOnce is how many bytes of a namespace that is going one transaction reads, and so marks: nobody else writes meanwhile, and all of
+// its pods may weigh more than a full store has room for.
+const lookAtOnce = 512 << 10
+
+// walk is how far a look at all of a namespace that is going has come, and what it has found to be left.
+type walk struct {
+	kinds int    // it has done with
+	after string // the last key of the next kind that it has seen
+	left  []remains
+	later bool // it began in an earlier transaction
+}
+
+// remains is what is left of one kind in a namespace that is going.
+type remains struct {
+	kind       *api.Kind
+	count      int
+	finalizers map[string]int
+}
+
+func (w *walk) clone() walk {
+	c := *w
+	c.left = slices.Clone(w.left)
+	for i, r := range c.left {
+		c.left[i].finalizers = maps.Clone(r.finalizers)
+	}
+	return c
+}
+
+func (w *walk) leave(kind *api.Kind, obj api.Object) {
+	if len(w.left) == 0 || w.left[len(w.left)-1].kind != kind {
+		w.left = append(w.left, remains{kind, 0, map[string]int{}})
+	}
+	r := &w.left[len(w.left)-1]
+	r.count++
+	for _, f := range obj.GetFinalizers() {
+		r.finalizers[f]++
+	}
+}
+
+// walkOn goes on with a walk, and tells whether that has come to its end. It deletes, as far as grace and finalizers let it: the pods
+// first, which may still need the rest, then the rest, then the namespace. What that waits for stands in its conditions.
+func (in *inTx) walkOn(tx *storage.Tx, ns *corev1.Namespace, w *walk) (end bool, err error) {
+	kinds := []*api.Kind{api.Pods}
 	for _, kind := range in.store.Kinds().Kept {
-		if !kind.Namespaced || kind == api.Pods {
-			continue
-		}
-		var objs []api.Object
-		if len(left) > 0 && left[0].kind == api.Pods {
-			objs, err = list(tx, kind, ns.Name) // not yet
-			left = append(left, remainder(kind, objs)...)
-		} else {
-			var more []remains
-			more, err = in.deleteAll(tx, kind, ns.Name)
-			left = append(left, more...)
-		}
-		if err != nil {
-			return err
+		if kind.Namespaced && kind != api.Pods {
+			kinds = append(kinds, kind)
 		}
 	}
+	for room := lookAtOnce; w.kinds < len(kinds); w.kinds, w.after = w.kinds+1, "" {
+		kind := kinds[w.kinds]
+		podsFirst := kind != api.Pods && len(w.left) > 0 && w.left[0].kind == api.Pods
+		objs, err := w.some(tx, kind, ns.Name, &room)
+		if err != nil {
+			return false, err
+		}
+		for _, obj := range objs {
+			gone := false
+			if !podsFirst {
+				if gone, err = in.deleteIn(tx, kind, obj); err != nil {
+					return false, fmt.Errorf("delete %s %s/%s: %w", kind.Singular, ns.Name, obj.GetName(), err)
+				}
+			}
+			if !gone {
+				w.leave(kind, obj)
+			}
+		}
+		if room <= 0 {
+			w.later = true
+			return false, nil
+		}
+	}
+	if w.later && len(w.left) == 0 {
+		*w = walk{} // one transaction has to see that nothing is left
+		return false, nil
+	}
+	return true, in.endOrTell(tx, ns, w.left)
+}
+
+// some reads the objects of a kind that come next, until there is no room for more.
+func (w *walk) some(tx *storage.Tx, kind *api.Kind, namespace string, room *int) ([]api.Object, error) {
+	var objs []api.Object
+	err := tx.Each(kind, namespace, w.after, func(o *storage.Stored) error {
+		if *room <= 0 {
+			return errEnough
+		}
+		w.after = string(o.Key())
+		*room -= len(o.JSON())
+		obj, err := o.Object()
+		if err == nil {
+			objs = append(objs, obj)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, fmt.Errorf("list %s: %w", kind, err)
+	}
+	return objs, nil
+}
+
+// deleteIn deletes an object of a namespace that is going, and tells whether that has gone.
+func (in *inTx) deleteIn(tx *storage.Tx, kind *api.Kind, obj api.Object) (gone bool, err error) {
+	background := api.DeleteOptions{Propagation: metav1.DeletePropagationBackground} // nothing stays for an owner's sake
+	if err := in.propagateAndMark(tx, kind, obj, background); err != nil {
+		return false, err
+	}
+	err = tx.Look(kind, obj.GetNamespace(), obj.GetName(), func(*storage.Stored) error { return nil })
+	return errors.Is(err, storage.ErrNotFound), nil
+}
+
+// endOrTell removes a namespace of which nothing is left, or tells what is.
+func (in *inTx) endOrTell(tx *storage.Tx, ns *corev1.Namespace, left []remains) error {
 	held := slices.ContainsFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f != corev1.FinalizerKubernetes })
 	if len(left) == 0 && len(ns.Finalizers) == 0 && !held {
 		return dropObject(in, tx, api.Namespaces, ns)
@@ -248,51 +361,6 @@ func (in *inTx) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 		return nil
 	}
 	return put(tx, api.Namespaces, ns, false)
-}
-
-// remains is what is left of one kind in a namespace that is going.
-type remains struct {
-	kind       *api.Kind
-	count      int
-	finalizers map[string]int
-}
-
-func remainder(kind *api.Kind, objs []api.Object) []remains {
-	if len(objs) == 0 {
-		return nil
-	}
-	r := remains{kind, len(objs), map[string]int{}}
-	for _, o := range objs {
-		for _, f := range o.GetFinalizers() {
-			r.finalizers[f]++
-		}
-	}
-	return []remains{r}
-}
-
-// endAtOnce is how many bytes of a namespace that is going one transaction marks: all of its pods may weigh more than a full store has room
-// for.
-const endAtOnce = 512 << 10
-
-// deleteAll deletes the objects of a kind in a namespace, as far as grace and finalizers let it, and tells what is left. Run goes on where
-// one transaction is not enough.
-func (in *inTx) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]remains, error) {
-	objs, err := list(tx, kind, namespace)
-	if err != nil {
-		return nil, err
-	}
-	background := api.DeleteOptions{Propagation: metav1.DeletePropagationBackground} // nothing stays for an owner's sake
-	for _, obj := range objs {
-		if tx.Weight() > endAtOnce {
-			soon(in.unended)
-			return remainder(kind, objs), nil // about: some have just gone
-		}
-		if err := in.propagateAndMark(tx, kind, obj, background); err != nil {
-			return nil, fmt.Errorf("delete %s %s/%s: %w", kind.Singular, namespace, obj.GetName(), err)
-		}
-	}
-	objs, err = list(tx, kind, namespace)
-	return remainder(kind, objs), err
 }
 
 // tellRemains writes into a namespace's conditions what its end waits for, in Kubernetes' words.

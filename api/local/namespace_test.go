@@ -101,7 +101,8 @@ func TestNamespaceOfMany(t *testing.T) {
 			}
 			return ""
 		}
-		if err := endNamespaces(c); err != nil || !strings.Contains(remaining(), fmt.Sprintf("pods has %d resource instances", few+1)) {
+		err := endNamespaces(t.Context(), c)
+		if want := fmt.Sprintf("pods has %d resource instances", few+1); err != nil || !strings.Contains(remaining(), want) {
 			t.Errorf("left: %s, %v", remaining(), err)
 		}
 		for i := pods - few - 1; i < pods; i++ {
@@ -119,6 +120,111 @@ func TestNamespaceOfMany(t *testing.T) {
 	}
 	if less, more := end(40), end(160); more > 2*less {
 		t.Errorf("the end of a pod takes %d allocations among 160, and %d among 40", more, less)
+	}
+}
+
+// TestNamespaceOfHeavyPods: whoever writes beside the end of a namespace waits for one step of it, and no step looks at more than
+// lookAtOnce. All steps together look at each pod a number of times that does not grow with the namespace.
+func TestNamespaceOfHeavyPods(t *testing.T) {
+	const heavy = 32 << 10
+	full := func(pods int) *Client {
+		c := open(t, Config{})
+		create(t, c, &corev1.Namespace{ObjectMeta: metav1Name("x")})
+		for i := range pods {
+			p := newPod(fmt.Sprintf("p%03d", i), "n")
+			p.Namespace, p.Annotations = "x", map[string]string{"a": strings.Repeat("x", heavy)}
+			create(t, c, p)
+		}
+		create(t, c, &corev1.ConfigMap{ObjectMeta: in("x", "c")})
+		remove(t, c, api.Namespaces, "", "x")
+		return c
+	}
+	end := func(pods int) uint64 {
+		c := full(pods)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := endNamespaces(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		l, err := c.List(t.Context(), api.Pods, api.ListOptions{Selection: api.Selection{Namespace: "x"}})
+		if err != nil || len(l.Items) != pods {
+			t.Fatalf("%d pods, %v", len(l.Items), err)
+		}
+		for _, p := range l.Items {
+			if p.GetDeletionTimestamp() == nil {
+				t.Errorf("%s is not going", p.GetName())
+			}
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if less, more := end(64), end(256); more > 5*less {
+		t.Errorf("the end takes %d bytes for 256 pods, and %d for 64", more, less)
+	}
+
+	c, at, steps := full(128), walk{}, 0
+	for end := false; !end; steps++ {
+		next := at.clone()
+		err := c.store.Update(func(tx *storage.Tx) error {
+			ns, err := tx.Get(api.Namespaces, "", "x")
+			if err != nil {
+				return err
+			}
+			next = at.clone()
+			end, err = c.walkOn(tx, ns.(*corev1.Namespace), &next)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if looked := pods(next) - pods(at); looked > lookAtOnce/heavy {
+			t.Errorf("step %d looked at %d pods", steps, looked)
+		}
+		at = next
+	}
+	if pods(at) != 128 || steps > 2*128*heavy/lookAtOnce {
+		t.Errorf("%d pods in %d steps", pods(at), steps)
+	}
+}
+
+// pods is how many a walk has left.
+func pods(w walk) int {
+	for _, r := range w.left {
+		if r.kind == api.Pods {
+			return r.count
+		}
+	}
+	return 0
+}
+
+// TestNamespaceOfManyMaps: what takes several transactions to delete is all gone before its namespace is.
+func TestNamespaceOfManyMaps(t *testing.T) {
+	c := open(t, Config{})
+	create(t, c, &corev1.Namespace{ObjectMeta: metav1Name("x")})
+	for i := range 6 {
+		create(t, c, &corev1.ConfigMap{ObjectMeta: in("x", fmt.Sprint("c", i)), Data: map[string]string{"a": strings.Repeat("x", lookAtOnce/3)}})
+	}
+	if _, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	left := func() int {
+		l, err := c.List(t.Context(), api.ConfigMaps, api.ListOptions{Selection: api.Selection{Namespace: "x"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(l.Items)
+	}
+	if n := left(); n != 3 {
+		t.Errorf("the first step left %d maps", n)
+	}
+	if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); err != nil {
+		t.Errorf("it went before them: %v", err)
+	}
+	if err := endNamespaces(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); !apierrors.IsNotFound(err) || left() != 0 {
+		t.Errorf("want 404, got %v, and %d maps", err, left())
 	}
 }
 
