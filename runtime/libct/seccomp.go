@@ -117,10 +117,12 @@ func defaultProfile(caps []string, host hostFacts) *configs.Seccomp {
 		allow("personality", &configs.Arg{Index: 0, Value: v, Op: configs.EqualTo})
 	}
 	// Sockets of every family but AF_VSOCK, which reaches the hypervisor's host from any namespace. socketcall, the way
-	// of 32-bit x86 programs before Linux 4.3, has the family in memory, where a filter cannot look: it is refused.
+	// of 32-bit x86 programs before Linux 4.3, has the family in memory, where a filter cannot look. It needs a rule: libseccomp
+	// makes one for it of each rule for a call that it can stand for, without the family.
 	for _, a := range except(0, familyBits, unix.AF_VSOCK) {
 		allow("socket", a)
 	}
+	p.Syscalls = append(p.Syscalls, &configs.Syscall{Name: "socketcall", Action: configs.Errno, ErrnoRet: &enosys})
 	// A file's owner could take it out of the quota of its volume, by another project or a directory that does not hand its own down.
 	// ENOTTY: as on a file system that has neither. file_setattr, which does the same, is in no list.
 	for _, a := range except(1, ioctlBits, fsSetXAttr, fsSetFlags) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +144,27 @@ func TestSeccompDefault(t *testing.T) {
 			t.Errorf("%s is refused to CAP_SYS_ADMIN", name)
 		}
 	}
+}
+
+// TestSeccomp32: the calls of 32-bit x86 programs, which a 64-bit program may make too, are filtered by their own numbers. socketcall
+// would open what socket is refused.
+func TestSeccomp32(t *testing.T) {
+	if goruntime.GOARCH != "amd64" {
+		t.Skip("only amd64 has 32-bit calls in a 64-bit program")
+	}
+	s := inProcess(t)
+	p := s.Pod(t)
+	free := s.NewContainer(t, p, "calls32")
+	free.Capabilities, free.Seccomp.Unconfined = usualCaps, true
+	out := output(t, s, free)
+	if !strings.Contains(out, "call32 getpid ok") {
+		t.Skipf("this kernel has no 32-bit calls: %s", out)
+	}
+	has(t, out, "call32 socketcall EFAULT", "done") // it is the filter that says otherwise
+	c := s.NewContainer(t, p, "calls32")
+	c.Capabilities = usualCaps
+	has(t, output(t, s, c), "call32 getpid ok", "call32 socket-unix ok", "call32 socketcall ENOSYS",
+		"call32 socketcall-bind ENOSYS", "call32 socket EPERM", "call32 mount EPERM", "call32 vm86 EPERM", "call32 future ENOSYS", "done")
 }
 
 // TestSeccompAgain: what has the rules of an earlier container is filtered as that one was, a command too, and nothing

@@ -100,6 +100,7 @@ var verbs = map[string]func(arg argument, rest []string){
 	"facts":     whatIs,
 	"links":     func(arg argument, _ []string) { links(arg(1, "")) },
 	"calls":     func(argument, []string) { calls() },
+	"calls32":   func(argument, []string) { calls32() },
 	"read":      func(_ argument, paths []string) { read(paths) },
 	"write":     func(_ argument, paths []string) { write(paths) },
 	"env":       func(argument, []string) { say(strings.Join(os.Environ(), "\n")) },
