@@ -79,7 +79,7 @@ func (h *Heard) SetService(s *Service) bool {
 	n := Key(s.Name)
 	_, had := h.services[n]
 	h.dropService(n)
-	if !had && h.namespaces[n.Namespace] >= MostServices-len(h.services) {
+	if !had && !h.room(OfServices, n.Namespace) {
 		return false
 	}
 	h.services[n] = s
@@ -88,6 +88,20 @@ func (h *Heard) SetService(s *Service) bool {
 		h.addressed[a] = s
 	}
 	return true
+}
+
+// Room says whether a namespace may have one more.
+func (h *Heard) Room(what int, namespace string) bool {
+	h.RLock()
+	defer h.RUnlock()
+	return h.room(what, namespace)
+}
+
+func (h *Heard) room(what int, namespace string) bool {
+	if what == OfServices {
+		return h.namespaces[namespace] < MostServices-len(h.services)
+	}
+	return h.sliced[namespace] < MostSlices-len(h.slices)
 }
 
 // DeleteService forgets a Service.
@@ -125,7 +139,7 @@ func (h *Heard) SetSlice(n types.NamespacedName, s *Slice) (changed []types.Name
 	if s == nil {
 		return changed, true
 	}
-	if !had && h.sliced[n.Namespace] >= MostSlices-len(h.slices) {
+	if !had && !h.room(OfSlices, n.Namespace) {
 		return changed, false
 	}
 	of := Key(s.Service)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -33,6 +34,40 @@ type Health struct {
 	Port    uint16
 	Local   int       // ready endpoints of this board
 	Created time.Time // of the Service
+}
+
+// Lacks says what Plan leaves out of a Service, for whoever made it; empty: nothing.
+func Lacks(s *Service, of []*Slice, b Board) string {
+	if !s.Forwards() {
+		return ""
+	}
+	if s.Cut {
+		return fmt.Sprintf("forwards the first %d ports of this Service, not more", mostPorts)
+	}
+	if len(of) > mostSlices {
+		return fmt.Sprintf("looks at %d EndpointSlices of this Service, not more", mostSlices)
+	}
+	all := 0
+	for _, x := range of {
+		all += len(x.Endpoints)
+	}
+	if all <= MostEndpoints {
+		return ""
+	}
+	for _, cluster := range s.ClusterIPs {
+		for _, p := range s.Ports {
+			ends := slices.DeleteFunc(b.collect(of, p, cluster.Is4()), func(e end) bool { return !e.Ready })
+			if len(ends) > MostEndpoints {
+				return fmt.Sprintf("leads to %d of the endpoints behind port %d of this Service, those with the lowest addresses", MostEndpoints, p.Port)
+			}
+		}
+	}
+	return ""
+}
+
+// Hidden says whether some endpoint of the Service cannot be reached from here (Hides).
+func (b Board) Hidden(s *Service, of []*Slice) bool {
+	return s.Forwards() && slices.ContainsFunc(of, func(x *Slice) bool { return slices.ContainsFunc(x.Endpoints, b.Hides) })
 }
 
 // Plan says what this board forwards for one Service, whose slices these are.

@@ -23,6 +23,7 @@ type Service struct {
 	UID           types.UID      `json:"id,omitempty"` // events may be about it
 	ClusterIPs    []netip.Addr   `json:"a,omitempty"`
 	Ports         []Port         `json:"p,omitempty"`
+	Cut           bool           `json:"ct,omitempty"` // it has more ports
 	InternalLocal bool           `json:"il,omitempty"` // traffic policy of ClusterIPs
 	ExternalLocal bool           `json:"el,omitempty"` // traffic policy of node ports and load balancers
 	Balanced      []netip.Addr   `json:"b,omitempty"`
@@ -111,6 +112,7 @@ func Trim(s *corev1.Service) *Service {
 	out.UID = s.UID
 	_, out.Elsewhere = s.Labels[proxyNameLabel]
 	out.ClusterIPs, out.Headless = clusterIPs(s), s.Spec.ClusterIP == corev1.ClusterIPNone
+	out.Cut = len(s.Spec.Ports) > mostPorts
 	for _, p := range s.Spec.Ports[:min(len(s.Spec.Ports), mostPorts)] {
 		if port, node := portOf(p.Port), portOf(p.NodePort); port != 0 {
 			out.Ports = append(out.Ports, Port{Name: p.Name, Protocol: protocol(&p.Protocol), Port: port, Node: node})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,10 +161,24 @@ func TestDoorsTellWhoHasNone(t *testing.T) {
 	}
 }
 
-type toldEvents []string
+type toldEvents struct {
+	mu   sync.Mutex
+	list []string
+}
+
+// take is what was told since the last call.
+func (t *toldEvents) take() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := t.list
+	t.list = nil
+	return out
+}
 
 func (t *toldEvents) EventOn(ref corev1.ObjectReference, kind, reason, message string) {
-	*t = append(*t, strings.Join([]string{ref.APIVersion, ref.Kind, ref.Namespace, ref.Name, string(ref.UID), kind, reason, message}, " "))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = append(t.list, strings.Join([]string{ref.APIVersion, ref.Kind, ref.Namespace, ref.Name, string(ref.UID), kind, reason, message}, " "))
 }
 
 func TestShutDoorsAreEvents(t *testing.T) {
@@ -174,7 +189,7 @@ func TestShutDoorsAreEvents(t *testing.T) {
 	l.doors.say(map[string]string{"a/web": "has no room", "a/api": "is shut"})
 	want := []string{"v1 Service a web  Warning FailedToStartServiceHealthcheck Board shed has no room",
 		"v1 Service a api 4711 Warning FailedToStartServiceHealthcheck Board shed is shut"}
-	if !slices.Equal(got, want) {
+	if got := got.take(); !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	New(Config{}).doors.say(map[string]string{"a/web": "nobody hears it"})

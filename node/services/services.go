@@ -10,8 +10,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -78,13 +78,15 @@ type Loop struct {
 	own    []netip.Addr                  // of this machine, when they were last to be had
 	dirty  map[types.NamespacedName]bool // Services to plan again
 	all    bool                          // plan all of them
-	hidden bool                          // told that pods of other boards cannot be reached
+	lacks  map[string]string             // what is left out of a Service, of those where something is
+	hidden map[string]bool               // those with endpoints that cannot be reached from here
+	list   [2]func()                     // has the Services, or the slices, listed anew
 }
 
 // New prepares a Loop; Run works.
 func New(cfg Config) *Loop {
 	l := &Loop{cfg: cfg, heard: service.NewHeard(), wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}),
-		all: true, dirty: map[types.NamespacedName]bool{}, memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
+		all: true, dirty: map[types.NamespacedName]bool{}, lacks: map[string]string{}, hidden: map[string]bool{}, memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
 	l.doors.tell, l.crossed.tell = l.warn("FailedToStartServiceHealthcheck"), l.warn("PortInUse") // the first is kube-proxy's word
 	l.short.tell = l.warn("NotForwarded")
 	return l
@@ -136,17 +138,45 @@ func (l *Loop) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// readmitAfter is how long those wait who had no room, once there is some.
+const readmitAfter = 10 * time.Second
+
 // unknown is how long a control plane that has no such objects is left alone.
 const unknown = time.Minute
 
 func (l *Loop) follow(ctx context.Context, what int, kind *api.Kind) error {
-	client := attentive{l.cfg.Client, l.failing}
-	return api.Follower{Client: client, Kind: kind, Unknown: unknown, All: func(list []api.Object) { l.replace(what, list) },
+	f := api.Follower{Client: attentive{l.cfg.Client, l.failing}, Kind: kind, Unknown: unknown,
+		All: func(list []api.Object) { l.replace(what, list) },
 		One: func(e api.Event) {
 			if e.Type != api.Bookmark {
 				l.apply(what, e)
 			}
-		}}.Run(ctx)
+		}}
+	for ctx.Err() == nil {
+		round, end := context.WithCancel(ctx)
+		l.mu.Lock()
+		l.list[what] = end
+		l.mu.Unlock()
+		err := f.Run(round)
+		end()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readmit lists anew those of whom some had no room, once there is some: they are not kept, so nobody else knows them. What else goes
+// meanwhile makes room for the same list.
+func (l *Loop) readmit(what int) {
+	if !l.out.waits(what, func(namespace string) bool { return l.heard.Room(what, namespace) }) {
+		return
+	}
+	time.AfterFunc(readmitAfter, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.list[what]()
+	})
 }
 
 // attentive tells of lists that fail.
@@ -271,7 +301,7 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 	if l.state.set(err); err != nil {
 		l.again()
 	}
-	l.short.say(l.out.join(l.cfg.Forwarder.Short()))
+	l.short.say(l.out.join(l.cfg.Forwarder.Short(), l.left()))
 	if l.cfg.Listeners != nil {
 		l.unseen.About("cannot see on which ports processes of this board listen", l.crossed.look(plans, all, l.addresses(), l.cfg.Listeners))
 	}
@@ -298,6 +328,10 @@ func (l *Loop) take() (plans []network.Service, health map[string]service.Health
 	l.heard.RLock()
 	defer l.heard.RUnlock()
 	all, l.all = l.all, false
+	if all {
+		clear(l.lacks)
+		clear(l.hidden)
+	}
 	changed := l.dirty
 	l.dirty = map[types.NamespacedName]bool{}
 	health = map[string]service.Health{}
@@ -306,6 +340,9 @@ func (l *Loop) take() (plans []network.Service, health map[string]service.Health
 		plan, h := network.Service{Name: name.String()}, service.Health{} // it is gone
 		if s != nil {
 			plan, h = l.plan(name, s, b)
+		} else {
+			delete(l.lacks, plan.Name)
+			delete(l.hidden, plan.Name)
 		}
 		plans, health[plan.Name] = append(plans, plan), h
 	}
@@ -339,14 +376,23 @@ func (l *Loop) board() service.Board {
 
 func (l *Loop) plan(name types.NamespacedName, s *service.Service, b service.Board) (network.Service, service.Health) {
 	of := l.heard.Behind(name)
-	for _, x := range of {
-		if !l.hidden && s.Forwards() && slices.ContainsFunc(x.Endpoints, b.Hides) {
-			l.hidden = true
-			slog.Warn("pods of another board have addresses of this board's own pods, so Services do not lead there from here; "+
-				"give every board a network: ledge serve --allocate-node-cidrs --cluster-cidr 10.44.0.0/16", "service", name)
-		}
+	delete(l.lacks, s.Name)
+	if why := service.Lacks(s, of, b); why != "" {
+		l.lacks[s.Name] = why
+	}
+	delete(l.hidden, s.Name)
+	if b.Hidden(s, of) {
+		l.hidden[s.Name] = true
 	}
 	return service.Plan(s, of, b)
+}
+
+// left is what was left out of Services when they were planned last.
+func (l *Loop) left() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.hide(len(l.hidden) > 0)
+	return maps.Clone(l.lacks)
 }
 
 // replace takes all that there is of a kind.
@@ -403,6 +449,9 @@ func (l *Loop) apply(what int, e api.Event) {
 	default:
 		changed, _ := l.heard.SetSlice(api.Key(e.Object), nil)
 		l.touch(changed...)
+	}
+	if e.Type == api.Deleted {
+		l.readmit(what)
 	}
 	poke(l.wake)
 	l.note()

@@ -15,7 +15,9 @@ import (
 type leftOut struct {
 	mu   sync.Mutex
 	of   [2]map[types.NamespacedName]lacking
-	full bool // the log says so
+	more [2]bool // there are some that are not noted
+	due  [2]bool // they are listed anew soon
+	full bool    // the log says so
 }
 
 // lacking is the Service that has to know.
@@ -39,6 +41,23 @@ func (o *leftOut) keep(what int, there map[types.NamespacedName]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	maps.DeleteFunc(o.of[what], func(n types.NamespacedName, _ lacking) bool { return !there[n] })
+	o.more[what], o.due[what] = false, false // whoever has no room now is noted anew
+}
+
+// waits says, once for each time that all are listed, whether somebody waits for room who gets it now, as far as is known.
+func (o *leftOut) waits(what int, room func(namespace string) bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.due[what] {
+		return false
+	}
+	o.due[what] = o.more[what]
+	for n := range o.of[what] {
+		if o.due[what] = o.due[what] || room(n.Namespace); o.due[what] {
+			break
+		}
+	}
+	return o.due[what]
 }
 
 // room takes note of whether there is room for a Service, or a slice.
@@ -58,17 +77,20 @@ func (o *leftOut) room(what int, n types.NamespacedName, who lacking, ok bool) {
 	}
 	if _, had := o.of[what][n]; had || len(o.of[what]) < mostLeftOut {
 		o.of[what][n] = who
+	} else {
+		o.more[what] = true
 	}
 }
 
-// join adds them to those who do not get all that they ask for, and says why.
-func (o *leftOut) join(short map[string]string) map[string]string {
+// join adds them to those who do not get all that they ask for, because of others or because it is too much, and says why.
+func (o *leftOut) join(short, much map[string]string) map[string]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.of[service.OfServices])+len(o.of[service.OfSlices]) == 0 {
+	if len(o.of[service.OfServices])+len(o.of[service.OfSlices])+len(much) == 0 {
 		return short
 	}
 	why := map[string]string{}
+	maps.Copy(why, much)
 	maps.Copy(why, short)
 	for _, what := range []int{service.OfSlices, service.OfServices} { // the worse one counts
 		for _, who := range o.of[what] {

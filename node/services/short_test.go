@@ -42,10 +42,9 @@ func expectTold(t *testing.T, what string, told *toldEvents, want ...string) {
 	t.Helper()
 	time.Sleep(3 * look)
 	synctest.Wait()
-	if !slices.EqualFunc(*told, want, strings.HasPrefix) {
-		t.Errorf("%s: told %q, want %q", what, *told, want)
+	if got := told.take(); !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("%s: told %q, want %q", what, got, want)
 	}
-	*told = nil
 }
 
 // TestShortServicesHear: a Service whose address or port an older one has is told so once, and again when that comes again.
@@ -106,12 +105,79 @@ func TestLeftOutServicesHear(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
-		if synctest.Wait(); len(*told) == 0 || len(*told) > 2*mostTold {
-			t.Errorf("%d are told in a second", len(*told))
+		synctest.Wait()
+		soon := len(told.take())
+		if soon == 0 || soon > 2*mostTold {
+			t.Errorf("%d are told in a second", soon)
 		}
 		time.Sleep(30 * look)
-		if synctest.Wait(); len(*told) != mostLeftOut {
-			t.Errorf("%d are told in the end, want %d", len(*told), mostLeftOut)
+		synctest.Wait()
+		if all := soon + len(told.take()); all != mostLeftOut {
+			t.Errorf("%d are told in the end, want %d", all, mostLeftOut)
 		}
+	})
+}
+
+// TestRoomIsFound: who had no room on a board gets it once something goes, without being written again; noted or not.
+func TestRoomIsFound(t *testing.T) {
+	plane := newPlane()
+	loopWithEvents(t, plane, func(l *Loop, _ *counted, told *toldEvents) {
+		plane.put(api.Services, svc("old", "10.43.0.1"))
+		synctest.Wait()
+		for i := range service.MostServices {
+			l.heard.SetService(&service.Service{Name: fmt.Sprint("default/s", i), Target: "elsewhere."})
+		}
+		const late = mostLeftOut + 4
+		for i := range late {
+			plane.put(api.Services, svc(fmt.Sprint("late", i), fmt.Sprintf("10.43.%d.%d", 1+i/250, 1+i%250)))
+		}
+		here := func() (n int) {
+			time.Sleep(2 * readmitAfter)
+			synctest.Wait()
+			l.heard.RLock()
+			defer l.heard.RUnlock()
+			for i := range late {
+				if l.heard.Service(types.NamespacedName{Namespace: "default", Name: fmt.Sprint("late", i)}) != nil {
+					n++
+				}
+			}
+			return n
+		}
+		if n := here(); n != 0 {
+			t.Errorf("%d are here, there is no room", n)
+		}
+		plane.remove(api.Services, svc("old", "10.43.0.1"))
+		if n := here(); n != late {
+			t.Errorf("%d of %d are here", n, late)
+		}
+		told.take()
+		expectTold(t, "all are here", told)
+	})
+}
+
+// TestCutServicesHear: what a board leaves out of a Service that asks for very much is told, until it asks for less.
+func TestCutServicesHear(t *testing.T) {
+	plane := newPlane()
+	loopWithEvents(t, plane, func(_ *Loop, _ *counted, told *toldEvents) {
+		wide := svc("wide", "10.43.0.1")
+		for i := range 300 {
+			wide.Spec.Ports = append(wide.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(1000 + i)})
+		}
+		plane.put(api.Services, wide)
+		plane.put(api.Services, svc("deep", "10.43.0.2"))
+		var addrs []string
+		for i := range service.MostEndpoints {
+			addrs = append(addrs, fmt.Sprintf("10.42.%d.%d", i/250, i%250+1))
+		}
+		plane.put(discovery.EndpointSlices, slice("wide-1", "wide", "10.42.0.2"))
+		plane.put(discovery.EndpointSlices, slice("deep-1", "deep", addrs...))
+		expectTold(t, "one has many ports", told,
+			"v1 Service default wide  Warning NotForwarded Board shed forwards the first 256 ports of this Service, not more")
+		plane.put(discovery.EndpointSlices, slice("deep-2", "deep", "10.42.9.9"))
+		expectTold(t, "one has many endpoints", told, "v1 Service default deep  Warning NotForwarded Board shed leads to 1000 of the endpoints "+
+			"behind port 80 of this Service, those with the lowest addresses")
+		plane.put(api.Services, svc("wide", "10.43.0.1"))
+		plane.remove(discovery.EndpointSlices, slice("deep-2", "deep", "10.42.9.9"))
+		expectTold(t, "they have fewer", told)
 	})
 }

@@ -2,6 +2,7 @@ package services
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,8 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"ledge/api"
+	"ledge/api/discovery"
 	"ledge/network/fake"
 )
 
@@ -43,5 +46,35 @@ func TestNodeTellsOfTrouble(t *testing.T) {
 		is("the kernel lacks something", corev1.ConditionTrue, "this kernel lacks something", "ledge doctor")
 		set(nil)
 		is("it has a new kernel module", "")
+	})
+}
+
+// TestNodeTellsOfSharedNetwork: a board whose pods have the addresses of another's says so, as long as a Service has endpoints there.
+func TestNodeTellsOfSharedNetwork(t *testing.T) {
+	p := newPlane()
+	loopWithEvents(t, p, func(l *Loop, _ *counted, _ *toldEvents) {
+		l.cfg.Pods = func() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")} }
+		of := func(node string) *discoveryv1.EndpointSlice {
+			s := slice("web-1", "web", "10.42.0.2")
+			s.Endpoints[0].NodeName = &node
+			return s
+		}
+		p.put(api.Services, svc("web", "10.43.0.1"))
+		for _, c := range []struct {
+			node, reason string
+		}{{"shed", ""}, {"barn", "NetworkShared"}, {"shed", ""}, {"barn", "NetworkShared"}} {
+			p.put(discovery.EndpointSlices, of(c.node))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if got := l.Forwarded(); got.Reason != c.reason || strings.Contains(got.Message, "--allocate-node-cidrs") != (c.reason != "") {
+				t.Errorf("the endpoint is on %s: %+v", c.node, got)
+			}
+		}
+		p.remove(api.Services, svc("web", "10.43.0.1"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := l.Forwarded(); got.Reason != "" {
+			t.Errorf("the Service is gone: %+v", got)
+		}
 	})
 }
