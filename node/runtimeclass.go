@@ -11,10 +11,22 @@ import (
 
 	"ledge/api"
 	"ledge/api/node"
+	"ledge/node/volume"
 )
 
 // handlers are what a RuntimeClass may name: there is one way to run a container here, and these are its names.
 var handlers = []string{"ledge", "runc"}
+
+// nodeHandlers are the same as the Node names them, that of pods without a class first, with what containers may ask of them here.
+func (a *Agent) nodeHandlers() []corev1.NodeRuntimeHandler {
+	readOnly, users := volume.CanSetAttributes(), !a.cfg.NoPodNetwork
+	var out []corev1.NodeRuntimeHandler
+	for _, name := range append([]string{""}, handlers...) {
+		out = append(out, corev1.NodeRuntimeHandler{Name: name,
+			Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &readOnly, UserNamespaces: &users}})
+	}
+	return out
+}
 
 // canHandle says whether this board has the handler of a pod's class. A class that is made or mended later counts with
 // the next try.

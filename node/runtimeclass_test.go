@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,15 @@ func TestRuntimeClassHandlers(t *testing.T) {
 			if got := r.get(name).Status.Phase; got != want {
 				t.Errorf("%s is %s, want %s", name, got, want)
 			}
+		}
+		var named []string
+		for _, h := range r.node().Status.RuntimeHandlers {
+			if f := h.Features; f != nil && *f.RecursiveReadOnlyMounts && *f.UserNamespaces {
+				named = append(named, h.Name)
+			}
+		}
+		if !slices.Equal(named, []string{"", "ledge", "runc"}) {
+			t.Errorf("the Node names %q", named)
 		}
 		told := r.events.of("FailedCreatePodSandBox")
 		if len(told) == 0 || !strings.Contains(told[0],

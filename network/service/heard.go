@@ -201,6 +201,16 @@ func (h *Heard) Keep(what int, there map[types.NamespacedName]bool) {
 	}
 }
 
+// Has says whether a Service, or a slice, is kept.
+func (h *Heard) Has(what int, n types.NamespacedName) bool {
+	h.RLock()
+	defer h.RUnlock()
+	if what == OfServices {
+		return h.services[n] != nil
+	}
+	return h.slices[n].Slice != nil
+}
+
 // Service is one of them; nil: there is none.
 func (h *Heard) Service(n types.NamespacedName) *Service { return h.services[n] }
 

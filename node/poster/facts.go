@@ -31,6 +31,7 @@ type Facts struct {
 	Faults   []string // why the Node is not ready
 	Troubles string   // those of them that nobody ordered
 	Images   []images.Image
+	Handlers []corev1.NodeRuntimeHandler
 	Extra    []corev1.NodeCondition // beside Kubernetes' own
 	Now      time.Time
 }
@@ -58,6 +59,7 @@ func (f Facts) fill(node *corev1.Node) {
 	st.DaemonEndpoints.KubeletEndpoint.Port = int32(f.Config.Port) // N-1.66
 	st.Images = imageList(f.Images)
 	yes := true
+	st.RuntimeHandlers = f.Handlers
 	st.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &yes}
 	f.conditions(st)
 }

@@ -178,7 +178,8 @@ func (t *toldEvents) take() []string {
 func (t *toldEvents) EventOn(ref corev1.ObjectReference, kind, reason, message string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.list = append(t.list, strings.Join([]string{ref.APIVersion, ref.Kind, ref.Namespace, ref.Name, string(ref.UID), kind, reason, message}, " "))
+	told := []string{ref.APIVersion, ref.Kind, ref.Namespace, ref.Name, string(ref.UID), kind, reason, message}
+	t.list = append(t.list, strings.Join(told, " "))
 }
 
 func TestShutDoorsAreEvents(t *testing.T) {

@@ -86,7 +86,8 @@ type Loop struct {
 // New prepares a Loop; Run works.
 func New(cfg Config) *Loop {
 	l := &Loop{cfg: cfg, heard: service.NewHeard(), wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}),
-		all: true, dirty: map[types.NamespacedName]bool{}, lacks: map[string]string{}, hidden: map[string]bool{}, memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
+		all: true, dirty: map[types.NamespacedName]bool{}, lacks: map[string]string{}, hidden: map[string]bool{},
+		memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
 	l.doors.tell, l.crossed.tell = l.warn("FailedToStartServiceHealthcheck"), l.warn("PortInUse") // the first is kube-proxy's word
 	l.short.tell = l.warn("NotForwarded")
 	return l
@@ -440,6 +441,7 @@ func (l *Loop) apply(what int, e api.Event) {
 	if e.Type == api.Deleted {
 		l.out.room(what, api.Key(e.Object), lacking{}, true)
 	}
+	kept := l.heard.Has(what, api.Key(e.Object))
 	switch {
 	case e.Type != api.Deleted:
 		l.put(e.Object)
@@ -450,7 +452,7 @@ func (l *Loop) apply(what int, e api.Event) {
 		changed, _ := l.heard.SetSlice(api.Key(e.Object), nil)
 		l.touch(changed...)
 	}
-	if e.Type == api.Deleted {
+	if kept && !l.heard.Has(what, api.Key(e.Object)) { // it was deleted, or is a slice without endpoints now
 		l.readmit(what)
 	}
 	poke(l.wake)

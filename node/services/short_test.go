@@ -155,6 +155,30 @@ func TestRoomIsFound(t *testing.T) {
 	})
 }
 
+// TestRoomOfSlices: a slice that loses its last endpoint makes room as one that goes.
+func TestRoomOfSlices(t *testing.T) {
+	plane := newPlane()
+	loopWithEvents(t, plane, func(l *Loop, _ *counted, _ *toldEvents) {
+		plane.put(api.Services, svc("web", "10.43.0.1"))
+		plane.put(discovery.EndpointSlices, slice("old", "web", "10.42.0.1"))
+		synctest.Wait()
+		for i := range service.MostSlices {
+			l.heard.SetSlice(types.NamespacedName{Namespace: "default", Name: fmt.Sprint("x", i)}, &service.Slice{Service: "default/s"})
+		}
+		late := types.NamespacedName{Namespace: "default", Name: "late"}
+		plane.put(discovery.EndpointSlices, slice("late", "web", "10.42.0.2"))
+		time.Sleep(2 * readmitAfter)
+		if synctest.Wait(); l.heard.Has(service.OfSlices, late) {
+			t.Error("there is no room, and it is here")
+		}
+		plane.put(discovery.EndpointSlices, slice("old", "web"))
+		time.Sleep(2 * readmitAfter)
+		if synctest.Wait(); !l.heard.Has(service.OfSlices, late) {
+			t.Error("there is room, and it is not here")
+		}
+	})
+}
+
 // TestCutServicesHear: what a board leaves out of a Service that asks for very much is told, until it asks for less.
 func TestCutServicesHear(t *testing.T) {
 	plane := newPlane()

@@ -229,7 +229,7 @@ func TestVolumeKeepsItsFlags(t *testing.T) {
 	const all = "nodev,nodiratime,noexec,nosuid,"
 	try("older kernels", []string{"ro"}, restrictTop, all+"relatime,ro", "nosuid,relatime,rw")
 	try("older kernels", []string{"noatime"}, restrictTop, "noatime,"+all+"rw", "nosuid,relatime,rw")
-	if !canSetAttributes() {
+	if !CanSetAttributes() {
 		t.Skip("the kernel has no mount_setattr")
 	}
 	try("read-only", []string{"ro"}, restrict, all+"relatime,ro", "nosuid,relatime,ro")

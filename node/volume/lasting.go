@@ -226,7 +226,7 @@ var restrictions = []struct {
 
 // restrict puts a mount, and all that is mounted below it, under flags besides those that it has.
 func restrict(place string, flags uintptr) error {
-	if !canSetAttributes() {
+	if !CanSetAttributes() {
 		return restrictTop(place, flags)
 	}
 	var attr unix.MountAttr

@@ -93,7 +93,7 @@ func plan(vol *corev1.Volume, m *corev1.VolumeMount) (runtime.Mount, error) {
 func readOnlyBelow(m *corev1.VolumeMount) bool {
 	r := m.RecursiveReadOnly
 	return m.ReadOnly && r != nil &&
-		(*r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible && canSetAttributes())
+		(*r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible && CanSetAttributes())
 }
 
 // MountStatuses are what a status says of the volume mounts of a container.
@@ -114,9 +114,9 @@ func MountStatuses(c *corev1.Container) []corev1.VolumeMountStatus {
 	return out
 }
 
-// canSetAttributes tells whether the kernel has mount_setattr (5.12): it then refuses the bad descriptor with
+// CanSetAttributes tells whether the kernel has mount_setattr (5.12): it then refuses the bad descriptor with
 // something other than ENOSYS.
-var canSetAttributes = sync.OnceValue(func() bool {
+var CanSetAttributes = sync.OnceValue(func() bool {
 	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
 })
 

@@ -253,7 +253,7 @@ func TestPlan(t *testing.T) {
 		{"objects are", secret, corev1.VolumeMount{}, true, false, ""},
 		{"not below", &s, corev1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &disabled}, true, false, ""},
 		{"below", &s, corev1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &enabled}, true, true, ""},
-		{"below if possible", &s, corev1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &ifPossible}, true, canSetAttributes(), ""},
+		{"below if possible", &s, corev1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &ifPossible}, true, CanSetAttributes(), ""},
 		{"none", &s, corev1.VolumeMount{MountPropagation: number(corev1.MountPropagationNone)}, false, false, ""},
 		{"in", &s, corev1.VolumeMount{MountPropagation: number(corev1.MountPropagationHostToContainer)}, false, false, "rslave"},
 		{"both ways", &s, corev1.VolumeMount{MountPropagation: number(corev1.MountPropagationBidirectional)}, false, false, "rshared"},
