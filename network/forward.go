@@ -10,7 +10,7 @@ import (
 // process that made them. Every method is idempotent.
 type Forwarder interface {
 	// Update forwards what these services say, in place of what they said before; one without Forwards and ClusterIPs is
-	// forgotten. Other services stay as they are. All of it happens at once, or none of it.
+	// forgotten. Other services stay as they are. All of it happens at once, or none of it; but see HalfForwarded.
 	Update(ctx context.Context, changed []Service) error
 	// Prune forwards exactly these services. It reads what the kernel has, and changes only what differs: after a restart, and
 	// after a failure.
@@ -23,6 +23,15 @@ type Forwarder interface {
 	// Delete removes every rule.
 	Delete(ctx context.Context) error
 }
+
+// HalfForwarded is the error of a Forwarder that did all it was asked for but what is of IPv6. The next Prune tries that again.
+type HalfForwarded struct{ Err error }
+
+func (e *HalfForwarded) Error() string {
+	return "Services are forwarded by IPv4 only: " + e.Err.Error()
+}
+
+func (e *HalfForwarded) Unwrap() error { return e.Err }
 
 // Service is what this machine forwards for one Service.
 type Service struct {

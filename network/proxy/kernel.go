@@ -28,8 +28,10 @@ type batch struct {
 	add    []element
 }
 
-func (b batch) empty() bool {
-	return len(b.drop)+len(b.whole)+len(b.chains)+len(b.remove)+len(b.add) == 0
+func (b batch) empty() bool { return b.size() == 0 }
+
+func (b batch) size() int {
+	return len(b.drop) + len(b.whole) + len(b.chains) + len(b.remove) + len(b.add)
 }
 
 // differ notes what turns old into now.
@@ -51,12 +53,43 @@ func (b *batch) differ(old, now []element) {
 	}
 }
 
+// ipv4 is the part of a batch that is of IPv4.
+func (b batch) ipv4() batch {
+	v6 := func(f family) bool { return f.v6 }
+	of := func(e element) bool { return e.v6 }
+	out := batch{drop: slices.DeleteFunc(slices.Clone(b.drop), v6), whole: slices.DeleteFunc(slices.Clone(b.whole), v6),
+		remove: slices.DeleteFunc(slices.Clone(b.remove), of), add: slices.DeleteFunc(slices.Clone(b.add), of), chains: maps.Clone(b.chains)}
+	maps.DeleteFunc(out.chains, func(id chainID, _ special) bool { return id.v6 })
+	return out
+}
+
+// applyOrHalf runs a batch that was made of what the kernel has, or that of IPv4 if the kernel refuses the rest: one that lacks what IPv6
+// needs forwards IPv4 all the same.
+func (p *Proxy) applyOrHalf(b batch) error {
+	p.refused = nil
+	err := p.apply(b)
+	half := b.ipv4()
+	if err == nil || half.size() == b.size() {
+		return err
+	}
+	p.nft.Drop()
+	p.refused = err
+	if p.apply(half) != nil {
+		p.refused = nil
+		return err
+	}
+	return nil
+}
+
 // perMessage elements stay below the 64 KB that one attribute of netlink holds.
 const perMessage = 300
 
 // apply runs a batch, and has connection tracking forget what it made wrong. Where nobody else changes rules the kernel counts one
 // transaction more: it is not asked, as that takes a socket, and the kernel closes none before an RCU grace period is over.
 func (p *Proxy) apply(b batch) error {
+	if p.refused != nil {
+		b = b.ipv4()
+	}
 	if b.empty() {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"ledge/internal/testrun"
 	"ledge/network"
@@ -288,6 +290,59 @@ func TestFewerEndpointsThanDrawn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWithoutIPv6: a kernel that takes nothing of IPv6 forwards IPv4 all the same, now and after each change, and IPv6 once it takes that.
+func TestWithoutIPv6(t *testing.T) {
+	alone(t, func() {
+		p := New(Config{Bridge: "ledge0"})
+		defer p.nft.Drop()
+		both, more := every(), many(2)
+		// A table that belongs to another process as long as that lives stands for a kernel that refuses.
+		other := exec.Command("nft", "-i")
+		in, err := other.StdinPipe()
+		try(t, "nft", err)
+		try(t, "nft", other.Start())
+		_, err = fmt.Fprintf(in, "add table ip6 %s { flags owner; }\n", p.table)
+		try(t, "nft", err)
+		testrun.Until(t, 10*time.Second, "the table is another's", func() bool {
+			there, err := p.there(family{v6: true})
+			return there && err == nil
+		})
+		half := func(what string, err error) {
+			t.Helper()
+			var h *network.HalfForwarded
+			if !errors.As(err, &h) || !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "IPv4 only") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		of4 := func() (n int) {
+			c, err := p.nft.Get()
+			try(t, "netlink", err)
+			table := &nftables.Table{Name: p.table, Family: nftables.TableFamilyIPv4}
+			set, err := c.GetSetByName(table, setNear)
+			try(t, "set", err)
+			elements, err := c.GetSetElements(set)
+			try(t, "elements", err)
+			return len(elements)
+		}
+		half("prune", p.Prune(t.Context(), []network.Service{both}))
+		was := of4()
+		half("update", p.Update(t.Context(), more))
+		if is := of4(); was == 0 || is != was+len(more) {
+			t.Errorf("%d elements of IPv4, then %d", was, is)
+		}
+		half("prune again", p.Prune(t.Context(), append(many(2), both)))
+		half("one goes", p.Update(t.Context(), []network.Service{{Name: more[0].Name}}))
+		if is := of4(); is != was+1 {
+			t.Errorf("one has gone: %d elements, want %d", is, was+1)
+		}
+		try(t, "the other ends", in.Close())
+		try(t, "the other ends", other.Wait())
+		try(t, "both families", p.Prune(t.Context(), []network.Service{both, more[1]}))
+		holds(t, "both families", []network.Service{both, more[1]})
+		try(t, "nothing is missing", p.Update(t.Context(), []network.Service{more[0]}))
+	})
 }
 
 // TestTry: this kernel can do what doctor asks it for.

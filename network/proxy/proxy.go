@@ -57,6 +57,7 @@ type Proxy struct {
 	known    bool                       // the kernel has what stands
 	applied  uint32                     // nftables generation at which that was so; 0: others changed something since
 	warned   bool                       // of connection tracking
+	refused  error                      // why the kernel was given nothing of IPv6; nil: it was
 }
 
 var _ network.Forwarder = (*Proxy)(nil)
@@ -82,7 +83,7 @@ func (p *Proxy) reset() {
 	p.wanted, p.standing = map[string]network.Service{}, map[string]network.Service{}
 	p.claims, p.weight, p.short = map[service.Claim]string{}, 0, nil
 	p.tables, p.chains, p.known, p.applied = map[family]bool{}, map[chainID]bool{}, false, 0
-	p.left, p.swept = false, 0
+	p.left, p.swept, p.refused = false, 0, nil
 }
 
 // Update implements network.Forwarder.
@@ -97,7 +98,7 @@ func (p *Proxy) Update(ctx context.Context, changed []network.Service) error {
 			delete(p.wanted, s.Name)
 		}
 	}
-	return p.inHost(func() error {
+	return p.half(p.inHost(func() error {
 		if p.known {
 			err := p.change(p.settled(changed))
 			if err == nil || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
@@ -106,7 +107,15 @@ func (p *Proxy) Update(ctx context.Context, changed []network.Service) error {
 			slog.Warn("the rules for Services are not as they were left; reading them", "table", p.table, "err", err)
 		}
 		return p.renew()
-	})
+	}))
+}
+
+// half says that what is of IPv6 was left out. The caller holds the lock.
+func (p *Proxy) half(err error) error {
+	if err != nil || p.refused == nil {
+		return err
+	}
+	return &network.HalfForwarded{Err: fmt.Errorf("nftables table ip6 %s: %w", p.table, explain(p.refused))}
 }
 
 // Prune implements network.Forwarder.
@@ -122,7 +131,7 @@ func (p *Proxy) Prune(ctx context.Context, all []network.Service) error {
 			p.wanted[s.Name] = s
 		}
 	}
-	return p.inHost(p.renew)
+	return p.half(p.inHost(p.renew))
 }
 
 // Stands implements network.Forwarder.
@@ -300,7 +309,7 @@ func (p *Proxy) renew() error {
 		return err
 	}
 	all, short := service.Settle(slices.Collect(maps.Values(p.wanted)))
-	if p.known && gen == p.applied && gen != 0 {
+	if p.known && gen == p.applied && gen != 0 && p.refused == nil {
 		if err := p.change(p.settled(p.differing())); err != nil || !p.left {
 			return err
 		}
@@ -316,7 +325,7 @@ func (p *Proxy) renew() error {
 		return fmt.Errorf("read: %w", err)
 	}
 	p.standing, p.claims, p.weight, p.applied = map[string]network.Service{}, map[service.Claim]string{}, 0, gen
-	if err := p.apply(b); err != nil {
+	if err := p.applyOrHalf(b); err != nil {
 		return err
 	}
 	p.stand(all)

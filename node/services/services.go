@@ -9,6 +9,7 @@ package services
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -62,6 +63,7 @@ type Loop struct {
 	known  chan struct{} // closed when pods may be told what Services there are (Of)
 	doors  doors
 	failed grumble.Once
+	half   grumble.Once
 	state  state // of the last try
 
 	crossed crossings
@@ -299,7 +301,13 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 	case len(plans) > 0:
 		err = l.cfg.Forwarder.Update(ctx, plans)
 	}
-	if l.state.set(err); err != nil {
+	l.state.set(err)
+	var half error
+	if _, ok := errors.AsType[*network.HalfForwarded](err); ok {
+		half, err = err, nil // the next look at everything tries again
+	}
+	l.half.About("cannot forward all of Services; trying again every minute", half)
+	if err != nil {
 		l.again()
 	}
 	l.short.say(l.out.join(l.cfg.Forwarder.Short(), l.left()))

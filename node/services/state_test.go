@@ -14,6 +14,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/discovery"
+	"ledge/network"
 	"ledge/network/fake"
 )
 
@@ -44,6 +45,8 @@ func TestNodeTellsOfTrouble(t *testing.T) {
 		set(fmt.Errorf("this kernel lacks something: %w", unix.EOPNOTSUPP))
 		p.put(api.Services, svc("web", "10.96.0.1"))
 		is("the kernel lacks something", corev1.ConditionTrue, "this kernel lacks something", "ledge doctor")
+		set(&network.HalfForwarded{Err: unix.EOPNOTSUPP})
+		is("it lacks something for IPv6", corev1.ConditionTrue, "by IPv4 only", "ledge doctor")
 		set(nil)
 		is("it has a new kernel module", "")
 	})
