@@ -148,7 +148,7 @@ func newFleet(t *testing.T, boards int) *fleet {
 		f.must(err)
 		kubeconfig := filepath.Join(m.dir, "kubeconfig") // that is never asked: see start
 		f.must(os.WriteFile(kubeconfig, []byte(noServer), 0o600))
-		m.how, err = settle("agent", m.dir, m.name, m.machine.disk, "--kubeconfig", kubeconfig)
+		m.how, err = settle("agent", m.dir, m.name, m.machine.disk, "--kubeconfig", kubeconfig, "--port", "0")
 		f.must(err)
 		f.boards = append(f.boards, m)
 	}
