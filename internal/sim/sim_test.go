@@ -165,6 +165,9 @@ func (b *Board) versions() map[string]string {
 // happens to the board meanwhile.
 func TestHogs(t *testing.T) { // N-6.18, N-6.20, N-6.25, N-6.27, N-6.35
 	long(t)
+	if testrun.Raced {
+		t.Skip("the race detector takes minutes for it; a faulty day has some of them")
+	}
 	play(t, Config{Seed: seed(t)}, func(b *Board) {
 		m := newMischief(b)
 		m.stock(0)
