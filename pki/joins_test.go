@@ -368,6 +368,7 @@ func TestJoinTokenText(t *testing.T) {
 func FuzzParseJoinToken(f *testing.F) {
 	f.Add("ledge1.")
 	f.Add(JoinToken{}.String())
+	f.Add("ledge1.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAN\raNt_Q")
 	f.Fuzz(func(t *testing.T, s string) {
 		if tok, err := ParseJoinToken(s); err == nil && tok.String() != s {
 			t.Errorf("%q is read as %q", s, tok)

@@ -51,7 +51,9 @@ func ParseJoinToken(text string) (t JoinToken, err error) {
 		return t, fmt.Errorf("this is no token of 'ledge token create': one begins with %q", tokenPrefix)
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(body)
-	if err != nil || len(raw) != tokenBody+4 || crc32.ChecksumIEEE(raw[:tokenBody]) != binary.BigEndian.Uint32(raw[tokenBody:]) {
+	// The decoder reads over the end of a line; len tells that there was none.
+	if err != nil || len(body) != base64.RawURLEncoding.EncodedLen(len(raw)) || len(raw) != tokenBody+4 ||
+		crc32.ChecksumIEEE(raw[:tokenBody]) != binary.BigEndian.Uint32(raw[tokenBody:]) {
 		return t, errors.New("the token is damaged: copy the whole line of 'ledge token create' again")
 	}
 	copy(t.CA[:], raw[copy(t.id[:], raw)+copy(t.secret[:], raw[len(t.id):]):])

@@ -3,24 +3,19 @@ package httpd
 import (
 	"bytes"
 	"compress/gzip"
+	"html"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
-
-	"golang.org/x/net/html"
 )
 
-// How much of a page is held at once. Each attribute of a tag takes a hundred times its two bytes, and sixteen boards may answer with
-// nothing else. A longer tag is left as it is; after a longer script so is all that follows.
-const (
-	mostTag  = 32 << 10
-	mostText = 256 << 10
-)
+// mostTag is how much of a page is held at once: sixteen boards may answer with one tag that does not end. A longer tag is left as it is.
+const mostTag = 32 << 10
 
 // textElements have text in which nothing is a tag.
-var textElements = []string{"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "title", "xmp"}
+var textElements = []string{"iframe", "noembed", "noframes", "noscript", "plaintext", "script", "style", "textarea", "title", "xmp"}
 
 // linkAttributes hold addresses. An <object> has one more, data.
 var linkAttributes = []string{"action", "background", "cite", "codebase", "formaction", "href", "icon", "longdesc", "manifest", "poster",
@@ -44,94 +39,206 @@ func (p *podRequest) relink(a *http.Response) error {
 		}
 		a.Header.Del("Content-Encoding")
 	}
-	a.Body, a.ContentLength = &page{Closer: a.Body, links: p, html: html.NewTokenizer(body), rest: body}, -1
+	a.Body, a.ContentLength = &page{Closer: a.Body, links: p, from: body}, -1
 	return nil
 }
 
-// page is read as it comes.
+// page is read as it comes. Only start tags are looked into; all else, and what is no link in them, is handed on byte for byte.
 type page struct {
 	io.Closer
 	links *podRequest
-	html  *html.Tokenizer
-	rest  io.Reader // of the page, after what html has taken of it
-	ready bytes.Buffer
-	text  bool // what comes next is the text of a script or the like
-	long  bool // in the middle of a tag that is too long
-	over  bool // html takes no more
+	from  io.Reader
+	err   error        // of from
+	next  []byte       // what was read and not looked at yet
+	ready bytes.Buffer // what was looked at
+	until string       // what ends a piece in which nothing is a tag; empty: there is none
 }
 
 func (g *page) Read(b []byte) (int, error) {
-	for g.ready.Len() == 0 && !g.over {
-		if g.long {
-			if err := g.pass(b); err != nil {
-				return 0, err
-			}
-			continue
+	for g.ready.Len() == 0 {
+		switch {
+		case g.step():
+		case g.err == nil:
+			some := make([]byte, 4<<10)
+			n, err := g.from.Read(some)
+			g.next, g.err = append(g.next, some[:n]...), err
+		case len(g.next) == 0:
+			return 0, g.err
+		default: // it ends in the middle of something
+			g.pass(len(g.next))
 		}
-		g.html.SetMaxBuf(mostTag)
-		if g.text {
-			g.html.SetMaxBuf(mostText)
+	}
+	return g.ready.Read(b)
+}
+
+// pass hands on the next n bytes.
+func (g *page) pass(n int) {
+	g.ready.Write(g.next[:n])
+	g.next = g.next[n:]
+}
+
+// step looks at what comes next; false: it cannot be told yet.
+func (g *page) step() bool {
+	if len(g.next) == 0 {
+		return false
+	}
+	if g.until != "" {
+		return g.skip()
+	}
+	if n := bytes.IndexByte(g.next, '<'); n != 0 {
+		if n < 0 {
+			n = len(g.next)
 		}
-		g.text = false
-		switch g.html.Next() {
-		case html.ErrorToken:
-			raw := g.html.Raw()
-			g.long = g.html.Err() == html.ErrBufferExceeded && len(raw) == mostTag && raw[0] == '<'
-			g.over = !g.long
-			g.ready.Write(raw)
-			if g.over {
-				g.ready.Write(g.html.Buffered())
-			} else {
-				g.rest = io.MultiReader(bytes.NewReader(bytes.Clone(g.html.Buffered())), g.rest)
-			}
-		case html.StartTagToken, html.SelfClosingTagToken:
-			g.text = slices.Contains(textElements, g.tag())
+		g.pass(n)
+		return true
+	}
+	switch {
+	case len(g.next) < 4 && g.err == nil:
+		return false
+	case bytes.HasPrefix(g.next, []byte("<!--")):
+		g.pass(2) // <!--> is a whole one
+		g.until = "-->"
+	case len(g.next) > 1 && strings.IndexByte("!/?", g.next[1]) >= 0:
+		g.until = ">"
+	case len(g.next) > 1 && isLetter(g.next[1]):
+		end := eachAttribute(g.next, nil)
+		switch {
+		case end > 0:
+			g.tag(g.next[:end])
+			g.next = g.next[end:]
+		case len(g.next) < mostTag:
+			return false
 		default:
-			g.ready.Write(g.html.Raw())
+			g.until = ">"
 		}
+	default:
+		g.pass(1)
 	}
-	if g.ready.Len() > 0 {
-		return g.ready.Read(b)
-	}
-	return g.rest.Read(b) // after the end: what the end was
+	return true
 }
 
-// pass hands on what is left of a long tag, with b to read into.
-func (g *page) pass(b []byte) error {
-	n, err := g.rest.Read(b)
-	end := bytes.IndexByte(b[:n], '>') + 1
-	if end == 0 {
-		g.ready.Write(b[:n])
-		if g.ready.Len() > 0 {
-			return nil
+// skip hands on what comes before the end of the piece, and that.
+func (g *page) skip() bool {
+	if i := indexFold(g.next, g.until); i >= 0 {
+		end := i + len(g.until)
+		switch {
+		case g.until[0] != '<':
+			g.until = ""
+		case end == len(g.next): // </script is one only if the name ends there
+			if i > 0 {
+				g.pass(i)
+			}
+			return i > 0
+		case wordEnd(g.next[end:], " \t\r\n\f/>") == 0:
+			g.until = ">"
 		}
-		return err
+		g.pass(end)
+		return true
 	}
-	g.ready.Write(b[:end])
-	g.rest = io.MultiReader(bytes.NewReader(bytes.Clone(b[end:n])), g.rest)
-	g.html, g.long = html.NewTokenizer(g.rest), false
-	return nil
+	n := len(g.next) - len(g.until) + 1 // the rest may be its beginning
+	if n <= 0 {
+		return false
+	}
+	g.pass(n)
+	return true
 }
 
-// tag hands a tag on, with other words only if it has links that lead elsewhere now, and says which it is.
-func (g *page) tag() (name string) {
-	as := bytes.Clone(g.html.Raw()) // Token turns the letters of names in place
-	t, changed := g.html.Token(), false
-	for i, a := range t.Attr {
-		if !slices.Contains(linkAttributes, a.Key) && (t.Data != "object" || a.Key != "data") {
+// indexFold is bytes.Index for an end in small letters.
+func indexFold(in []byte, end string) int {
+	for at := 0; ; at++ {
+		i := bytes.IndexByte(in[at:], end[0])
+		if at += i; i < 0 || len(in)-at < len(end) {
+			return -1
+		}
+		if strings.EqualFold(string(in[at:at+len(end)]), end) {
+			return at
+		}
+	}
+}
+
+// tag hands a start tag on, with other words where a link leads elsewhere now.
+func (g *page) tag(as []byte) {
+	name := strings.ToLower(string(as[1 : 1+wordEnd(as[1:], " \t\r\n\f/>")]))
+	done := 0
+	eachAttribute(as, func(key []byte, from, to int) {
+		k := strings.ToLower(string(key))
+		if !slices.Contains(linkAttributes, k) && (name != "object" || k != "data") {
+			return
+		}
+		leads, ok := g.links.link(html.UnescapeString(string(as[from:to])))
+		if !ok {
+			return
+		}
+		g.ready.Write(as[done:from])
+		done = to
+		leads = html.EscapeString(leads)
+		if as[from-1] != '"' && as[from-1] != '\'' {
+			leads = `"` + leads + `"`
+		}
+		g.ready.WriteString(leads)
+	})
+	g.ready.Write(as[done:])
+	if slices.Contains(textElements, name) {
+		g.until = "</" + name
+	}
+}
+
+// eachAttribute calls do, unless it is nil, for each attribute of the start tag at the beginning of a text that has a value, which is
+// in[from:to]. It returns where the tag ends, -1 if that is not there.
+func eachAttribute(in []byte, do func(key []byte, from, to int)) (end int) {
+	const space = " \t\r\n\f"
+	at := 1 + wordEnd(in[1:], space+"/>")
+	for {
+		at += wordStart(in[at:], space+"/")
+		if at >= len(in) {
+			return -1
+		}
+		if in[at] == '>' {
+			return at + 1
+		}
+		key := in[at : at+1+wordEnd(in[at+1:], space+"/>=")] // = may begin a name
+		at += len(key)
+		value := at + wordStart(in[at:], space)
+		if value >= len(in) {
+			return -1
+		}
+		if in[value] != '=' {
 			continue
 		}
-		if to, ok := g.links.link(a.Val); ok {
-			t.Attr[i].Val, changed = to, true
+		at = value + 1 + wordStart(in[value+1:], space)
+		if at >= len(in) {
+			return -1
+		}
+		from, to := at, at
+		if quote := in[at]; quote == '"' || quote == '\'' {
+			n := bytes.IndexByte(in[at+1:], quote)
+			if n < 0 {
+				return -1
+			}
+			from, to = at+1, at+1+n
+			at = to + 1
+		} else {
+			to += wordEnd(in[at:], space+">")
+			at = to
+		}
+		if do != nil && to < len(in) {
+			do(key, from, to)
 		}
 	}
-	if !changed {
-		g.ready.Write(as)
-		return t.Data
-	}
-	g.ready.WriteString(t.String())
-	return t.Data
 }
+
+// wordEnd is how many bytes come before the first one of those that end a word.
+func wordEnd(in []byte, ends string) int {
+	if n := bytes.IndexAny(in, ends); n >= 0 {
+		return n
+	}
+	return len(in)
+}
+
+// wordStart is how many bytes of those between words come first.
+func wordStart(in []byte, between string) int { return len(in) - len(bytes.TrimLeft(in, between)) }
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // link is where a link of a page leads on this server, if that is not where it leads anyway.
 func (p *podRequest) link(to string) (string, bool) {

@@ -40,17 +40,22 @@ func htmlAnswer(body io.Reader) *http.Response {
 func TestLinksOfPages(t *testing.T) {
 	for in, want := range map[string]string{
 		`<a href="/next?a=1&amp;b=2#c">n</a>`:                `<a href="` + linksPrefix + `/next?a=1&amp;b=2#c">n</a>`,
-		`<A HREF='/next' class=x>`:                           `<a href="` + linksPrefix + `/next" class="x">`,
+		`<A HREF='/next' class=x>`:                           `<A HREF='` + linksPrefix + `/next' class=x>`,
 		`<img src=/i.png><link href="/s.css"/>`:              `<img src="` + linksPrefix + `/i.png"><link href="` + linksPrefix + `/s.css"/>`,
 		`<a href="http://10.0.0.2:8080/next">`:               `<a href="` + linksPrefix + `/next">`,
 		`<a href="` + linksPrefix + `/next">`:                `<a href="` + linksPrefix + `/next">`,
-		`<object data="/o" id=1>`:                            `<object data="` + linksPrefix + `/o" id="1">`,
+		`<object data="/o" id=1>`:                            `<object data="` + linksPrefix + `/o" id=1>`,
 		`<div data="/o">`:                                    `<div data="/o">`,
 		`<a href="next">`:                                    `<a href="next">`,
 		`<a href="//elsewhere/x">`:                           `<a href="//elsewhere/x">`,
 		`<a href="https://elsewhere/x">`:                     `<a href="https://elsewhere/x">`,
 		`<a href="/../../up">`:                               `<a href="` + linksPrefix + `/up">`,
 		`<!-- <a href="/x"> --><A  Href = "x"  >&lt;<b`:      `<!-- <a href="/x"> --><A  Href = "x"  >&lt;<b`,
+		`<!--><a href="/x"><!---><a href="/y">`:              `<!--><a href="` + linksPrefix + `/x"><!---><a href="` + linksPrefix + `/y">`,
+		`<a title="a>b" href = /x>1 < 2`:                     `<a title="a>b" href = "` + linksPrefix + `/x">1 < 2`,
+		`<a =x href='/a"b'></a title="<a href='/x'>">`:       `<a =x href='` + linksPrefix + `/a%22b'></a title="<a href='/x'>">`,
+		`<?x <a href="/x">?><!doctype a><a href>`:            `<?x <a href="/x">?><!doctype a><a href>`,
+		`<STYLE>a</styles><a href=/x></Style ><a href=/x>`:   `<STYLE>a</styles><a href=/x></Style ><a href="` + linksPrefix + `/x">`,
 		`<script>if (a<b) f("<a href='/x'>")</script>&nbsp;`: `<script>if (a<b) f("<a href='/x'>")</script>&nbsp;`,
 	} {
 		for _, body := range []io.Reader{strings.NewReader(in), iotest.OneByteReader(strings.NewReader(in))} {
@@ -105,11 +110,11 @@ func TestPackedPages(t *testing.T) {
 func TestLongPieces(t *testing.T) {
 	to := strings.NewReplacer(`"/x"`, `"`+linksPrefix+`/x"`)
 	for name, long := range map[string]string{
-		"a script, after which all stays": `<a href="/x"><script>` + strings.Repeat("0123456789abcdef", 3*mostText/16) + `</script><a href="/y">`,
-		"a script of some length":         `<script>` + strings.Repeat("0123456789abcdef", mostText/20) + `</script><a href="/x">`,
-		"a picture":                       `<a href="/x"><img src="data:image/png;base64,` + strings.Repeat("AAAA", 3*mostTag) + `"><a href="/x">`,
-		"a tag that does not end":         `<a href="/x"><a ` + strings.Repeat("b ", 3*mostTag),
-		"a tag that ends with the page":   `<a href="/x"><a href="/y"`,
+		"a script":                      `<a href="/x"><script>` + strings.Repeat("0123456789abcdef", 1<<16) + `</script><a href="/x">`,
+		"a comment":                     `<!--` + strings.Repeat(`<a href="/y">`, 1<<16) + `--><a href="/x">`,
+		"a picture":                     `<a href="/x"><img src="data:image/png;base64,` + strings.Repeat("AAAA", 3*mostTag) + `"><a href="/x">`,
+		"a tag that does not end":       `<a href="/x"><a ` + strings.Repeat("b ", 3*mostTag),
+		"a tag that ends with the page": `<a href="/x"><a href="/y"`,
 	} {
 		for _, body := range []io.Reader{strings.NewReader(long), iotest.HalfReader(strings.NewReader(long))} {
 			if got := pageOf(t, "GET", htmlAnswer(body)); got != to.Replace(long) {

@@ -20,7 +20,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -34,7 +33,13 @@ type Ticket struct {
 // Pin is the SHA-256 of a CA's public key (its SubjectPublicKeyInfo).
 type Pin [sha256.Size]byte
 
-var tokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
+// tokenOf takes a token of kubeadm's form apart, such as abcdef.0123456789abcdef. A regular expression would cost each process, and each
+// start of a container.
+func tokenOf(word string) (id, secret string, ok bool) {
+	id, secret, _ = strings.Cut(word, ".")
+	strange := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+	return id, secret, len(id) == 6 && len(secret) == 16 && !strings.ContainsFunc(id+secret, strange)
+}
 
 const (
 	pinPrefix = "sha256:"
@@ -45,11 +50,11 @@ const (
 // prints. ok is false where there is no such token.
 func Parse(text string) (t Ticket, ok bool, err error) {
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n=,", r) }) {
-		if m := tokenForm.FindStringSubmatch(word); m != nil {
+		if id, secret, is := tokenOf(word); is {
 			if ok && t.Token() != word {
 				return t, true, errors.New("there are two tokens: give one")
 			}
-			t.ID, t.secret, ok = m[1], m[2], true
+			t.ID, t.secret, ok = id, secret, true
 			continue
 		}
 		body, found := strings.CutPrefix(word, pinPrefix)
