@@ -26,6 +26,7 @@ import (
 	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/local"
+	"ledge/internal/testrun"
 	"ledge/storage"
 )
 
@@ -286,6 +287,7 @@ func (r *rig) succeed() {
 // TestKilledBetweenWrites: all loops die right after any of their writes, and it comes to the same: the same objects, and as many of them
 // made on the way. The short run takes some of the writes, the long one all.
 func TestKilledBetweenWrites(t *testing.T) {
+	testrun.OnHost(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	for _, s := range tales {
