@@ -28,8 +28,8 @@ func (r *Responder) Hear(now time.Time, at Way, from netip.AddrPort, toAll bool,
 	if here || from.Port() != Port {
 		return nil
 	}
-	r.hearResponse(now, w, &m)
-	return w.flush(now, at)
+	out := r.hearResponse(now, w, &m)
+	return append(out, w.flush(now, at)...)
 }
 
 // here says whether an address is the board's, on whatever interface.
@@ -194,10 +194,10 @@ func (w *way) single(now time.Time, at Way, from netip.AddrPort, id uint16, abou
 }
 
 // hearResponse looks for others that have our names.
-func (r *Responder) hearResponse(now time.Time, w *way, m *reader) {
+func (r *Responder) hearResponse(now time.Time, w *way, m *reader) (out []Out) {
 	for range m.counts[0] {
 		if _, ok := m.question(); !ok {
-			return
+			return nil
 		}
 	}
 	lost := map[*group]bool{}
@@ -216,10 +216,16 @@ func (r *Responder) hearResponse(now time.Time, w *way, m *reader) {
 		case !lost[g]:
 		case s.held(): // it is asked for anew: who has it defends it
 			s.step, s.next = 0, now
+			for _, o := range w.records {
+				if o.of == g {
+					delete(w.waiting, o.record)
+				}
+			}
 		default:
-			r.rename(now, g)
+			out = append(out, r.rename(now, g)...)
 		}
 	}
+	return out
 }
 
 // judge gives the group whose name another has; nil: none. What another takes back of ours is told again.
@@ -235,7 +241,8 @@ func (r *Responder) judge(now time.Time, w *way, k record) (lost *group) {
 			}
 			return nil
 		}
-		if o.shared || k.ttl == 0 || s.held() && o.kind != k.kind || s.held() && k.kind == typeNSEC {
+		// Who has a name answers a probe with more than that there is nothing else.
+		if o.shared || k.ttl == 0 || s.held() && o.kind != k.kind || k.kind == typeNSEC {
 			continue
 		}
 		if a, ok := netip.AddrFromSlice([]byte(k.data)); ok && (k.kind == typeA || k.kind == typeAAAA) && r.here(a) {
@@ -246,8 +253,8 @@ func (r *Responder) judge(now time.Time, w *way, k record) (lost *group) {
 	return lost
 }
 
-// rename has a group try the next name, on all ways.
-func (r *Responder) rename(now time.Time, g *group) {
+// rename has a group try the next name, on all ways. Where it had the name it is taken back: others remember it for an hour.
+func (r *Responder) rename(now time.Time, g *group) (out []Out) {
 	if now.Sub(r.since) > fightFor {
 		r.since, r.fights = now, 0
 	}
@@ -255,11 +262,22 @@ func (r *Responder) rename(now time.Time, g *group) {
 	if r.fights++; r.fights >= mostFights {
 		wait = slowTry
 	}
-	g.next()
-	for _, w := range r.ways {
+	gone := map[Way][]own{}
+	for at, w := range r.inOrder() {
+		gone[at] = w.heldOf(func(o own) bool { return o.of == g })
+	}
+	for range mostTry { // a name that no other group of this board has
+		g.next()
+		if !slices.ContainsFunc(r.groups, func(o *group) bool { return o != g && o.has() == g.has() }) {
+			break
+		}
+	}
+	for at, w := range r.inOrder() {
+		out = append(out, farewell(at, gone[at])...)
 		r.rewrite(w)
 		w.stands[g] = &stand{next: now.Add(wait)}
 	}
+	return out
 }
 
 // contend compares our probes with those of others for the same names. Who has the greater records goes on; the other waits, and asks

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -123,11 +124,14 @@ func (a *avahi) announce(conn *dbus.Conn, want Wanted) (list []string, err error
 		g.addrs = w.Addresses
 		if g.board {
 			g.label = host
-		} else {
-			list = append(list, g.has())
 		}
-		if err := g.commit(conn, want); err != nil {
+		switch err := g.commit(conn, want); {
+		case err != nil && g.board:
 			return nil, err
+		case err != nil: // it may be avahi's own name: the board has its own all the same
+			slog.Warn("avahi-daemon does not announce the name of a Service", "name", g.has(), "err", err)
+		case !g.board:
+			list = append(list, g.has())
 		}
 	}
 	return list, nil

@@ -294,6 +294,44 @@ func TestObjections(t *testing.T) {
 	}
 }
 
+// TestNextName: a board that gives up its name on one link takes it back on the others, and takes none that another of its own names has.
+func TestNextName(t *testing.T) {
+	l := newLAN(t, 1)
+	b := l.board("shed")
+	b.links = append(b.links, Link{Index: 3, Addresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.7/24")}})
+	b.wants(Wanted{Label: "shed", Port: 6443, Aliases: []Alias{{Label: "shed-2", Addresses: []netip.Addr{b.addr}}}})
+	l.run(10 * time.Second)
+	for range 8 { // until it no longer insists
+		l.send(b, b.Hear(l.now, Way{2, false}, netip.MustParseAddrPort("192.0.2.50:5353"), true, told("shed.local", "A", "192.0.2.9", hostTTL)))
+		l.run(time.Millisecond)
+	}
+	goodbyes := 0
+	for _, p := range l.heard {
+		if p.Way.Index == 3 && strings.Contains(text(t, p.Out), "no more _ledge._tcp PTR shed._ledge._tcp") {
+			goodbyes++
+		}
+	}
+	if goodbyes == 0 {
+		t.Error("nobody on the other link hears that the name is gone")
+	}
+	l.run(time.Minute)
+	labels := b.Labels()
+	slices.Sort(labels)
+	if !slices.Equal(labels, []string{"shed-2", "shed-3"}) {
+		t.Errorf("names %q", labels)
+	}
+}
+
+// TestNamesOfAnybody: whatever a label holds, a name made of it can be taken apart again.
+func TestNamesOfAnybody(t *testing.T) {
+	for _, l := range []string{"\xff", "\u0130", "a.b", strings.Repeat("\xff", 80), "A"} {
+		want := strings.ReplaceAll(l[:min(len(l), 63)], "A", "a")
+		if got := labels(nameOf(l, "local")); !slices.Equal(got, []string{want, "local"}) {
+			t.Errorf("%q is %q", l, got)
+		}
+	}
+}
+
 // TestManyNames: as many names and addresses as there may be go out in packets that fit, and all are held.
 func TestManyNames(t *testing.T) {
 	l := newLAN(t, 1)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ledge/internal/grumble"
 )
 
@@ -48,9 +50,16 @@ func Serve(ctx context.Context, cfg Config) error {
 	var errs []error
 	for _, v6 := range []bool{false, true} {
 		c, err := listen(ctx, v6, Port)
-		if err != nil { // a kernel may know one family only
-			errs = append(errs, fmt.Errorf("listen at UDP port %d: %w", Port, err))
-			continue
+		if err != nil {
+			err = fmt.Errorf("listen at UDP port %d: %w", Port, err)
+			if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
+				errs = append(errs, err) // a kernel may know one family only
+				continue
+			}
+			for _, c := range s.sockets {
+				_ = c.Close()
+			}
+			return err
 		}
 		s.sockets = append(s.sockets, c)
 	}

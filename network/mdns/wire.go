@@ -36,7 +36,12 @@ func nameOf(labels ...string) string {
 	for _, l := range labels {
 		l = l[:min(len(l), 63)]
 		out.WriteByte(byte(len(l)))
-		out.WriteString(strings.ToLower(l))
+		for _, c := range []byte(l) { // strings.ToLower may change the length of what is no ASCII
+			if c >= 'A' && c <= 'Z' {
+				c |= 0x20
+			}
+			out.WriteByte(c)
+		}
 	}
 	out.WriteByte(0)
 	return out.String()

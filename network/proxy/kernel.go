@@ -69,7 +69,7 @@ func (p *Proxy) applyOrHalf(b batch) error {
 	p.refused = nil
 	err := p.apply(b)
 	half := b.ipv4()
-	if err == nil || half.size() == b.size() {
+	if err == nil || half.size() == b.size() || passing(err) {
 		return err
 	}
 	p.nft.Drop()
@@ -79,6 +79,12 @@ func (p *Proxy) applyOrHalf(b batch) error {
 		return err
 	}
 	return nil
+}
+
+// passing says whether an error may be gone with the next try.
+func passing(err error) bool {
+	return slices.ContainsFunc([]error{unix.EBUSY, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR, unix.EEXIST},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // perMessage elements stay below the 64 KB that one attribute of netlink holds.
@@ -280,7 +286,7 @@ func (p *Proxy) sweep() error {
 	}
 	gone := 0
 	for id := range p.chains {
-		if used[id] {
+		if used[id] || id.v6 && p.refused != nil {
 			continue
 		}
 		t := &nftables.Table{Name: p.table, Family: family{id.v6}.table()}

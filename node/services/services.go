@@ -301,20 +301,28 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 	case len(plans) > 0:
 		err = l.cfg.Forwarder.Update(ctx, plans)
 	}
-	l.state.set(err)
-	var half error
-	if _, ok := errors.AsType[*network.HalfForwarded](err); ok {
-		half, err = err, nil // the next look at everything tries again
-	}
-	l.half.About("cannot forward all of Services; trying again every minute", half)
-	if err != nil {
-		l.again()
+	if all || len(plans) > 0 { // else the kernel was asked nothing, and what was is so still
+		err = l.heed(err)
 	}
 	l.short.say(l.out.join(l.cfg.Forwarder.Short(), l.left()))
 	if l.cfg.Listeners != nil {
 		l.unseen.About("cannot see on which ports processes of this board listen", l.crossed.look(plans, all, l.addresses(), l.cfg.Listeners))
 	}
 	return cmp.Or(err, l.doors.set(g, health, err == nil, all))
+}
+
+// heed says how it went. What was done by half is no error: the next look at everything tries again.
+func (l *Loop) heed(err error) error {
+	l.state.set(err)
+	var half error
+	if _, ok := errors.AsType[*network.HalfForwarded](err); ok {
+		half, err = err, nil
+	}
+	l.half.About("cannot forward all of Services; trying again every minute", half)
+	if err != nil {
+		l.again()
+	}
+	return err
 }
 
 // addresses are those of the machine, as of the last look.

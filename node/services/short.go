@@ -15,9 +15,9 @@ import (
 type leftOut struct {
 	mu   sync.Mutex
 	of   [2]map[types.NamespacedName]lacking
-	more [2]bool // there are some that are not noted
-	due  [2]bool // they are listed anew soon
-	full bool    // the log says so
+	more [2]map[string]bool // namespaces of some that are not noted
+	due  [2]bool            // they are listed anew soon
+	full bool               // the log says so
 }
 
 // lacking is the Service that has to know.
@@ -41,7 +41,7 @@ func (o *leftOut) keep(what int, there map[types.NamespacedName]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	maps.DeleteFunc(o.of[what], func(n types.NamespacedName, _ lacking) bool { return !there[n] })
-	o.more[what], o.due[what] = false, false // whoever has no room now is noted anew
+	o.more[what], o.due[what] = nil, false // whoever has no room now is noted anew
 }
 
 // waits says, once for each time that all are listed, whether somebody waits for room who gets it now, as far as is known.
@@ -51,11 +51,11 @@ func (o *leftOut) waits(what int, room func(namespace string) bool) bool {
 	if o.due[what] {
 		return false
 	}
-	o.due[what] = o.more[what]
 	for n := range o.of[what] {
-		if o.due[what] = o.due[what] || room(n.Namespace); o.due[what] {
-			break
-		}
+		o.due[what] = o.due[what] || room(n.Namespace)
+	}
+	for namespace := range o.more[what] {
+		o.due[what] = o.due[what] || room(namespace)
 	}
 	return o.due[what]
 }
@@ -77,8 +77,11 @@ func (o *leftOut) room(what int, n types.NamespacedName, who lacking, ok bool) {
 	}
 	if _, had := o.of[what][n]; had || len(o.of[what]) < mostLeftOut {
 		o.of[what][n] = who
-	} else {
-		o.more[what] = true
+	} else if len(o.more[what]) < mostLeftOut {
+		if o.more[what] == nil {
+			o.more[what] = map[string]bool{}
+		}
+		o.more[what][n.Namespace] = true
 	}
 }
 
