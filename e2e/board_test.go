@@ -541,6 +541,7 @@ func TestDeleteWhileTheBrainIsAway(t *testing.T) {
 }
 
 func TestDrainLeavesNothing(t *testing.T) {
+	testrun.OnHost(t)
 	b := newBoard(t)
 	b.serve("--on-term=drain")
 	b.apply(strings.Replace(webPod, "spec:\n", "spec:\n  restartPolicy: Never\n", 1)) // others come back at the next start

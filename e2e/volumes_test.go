@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/network/netns"
 )
 
@@ -430,6 +431,7 @@ spec:
 
 // TestImageVolumes: the files of an image in another's container, to be read and nothing else.
 func TestImageVolumes(t *testing.T) {
+	testrun.OnHost(t)
 	b := newBoard(t)
 	b.serve()
 	b.importRough()

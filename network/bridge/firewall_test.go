@@ -43,6 +43,7 @@ func iif(name []byte) []expr.Any {
 }
 
 func TestOtherFirewalls(t *testing.T) {
+	testrun.OnHost(t)
 	reject := []expr.Any{&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 13}}
 	src := rule{src: netip.MustParsePrefix("10.77.0.0/24"), verdict: drop}.exprs()
 	src[len(src)-1] = &expr.Verdict{Kind: expr.VerdictAccept}

@@ -249,6 +249,7 @@ func TestPoliciesHold(t *testing.T) {
 // TestPoliciesAreMended: what others change in the table is put right at the next look, an unchanged one is not written, a pod is an
 // element, and without fenced pods there is nothing.
 func TestPoliciesAreMended(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	s := l.node("ledge0", dualCIDR)
 	a, b := l.pod(s, "a"), l.pod(s, "b")

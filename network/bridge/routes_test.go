@@ -159,6 +159,7 @@ func (p *pair) meet() {
 // TestBoards: pods of two boards on one cable reach each other under their own addresses, in both families; everybody else
 // still sees the board's. A restart and a cable that was out change nothing for long.
 func TestBoards(t *testing.T) {
+	testrun.OnHost(t)
 	p := newPair(t)
 	p.fails("pods before there are routes", p.ask(p.a.NetNS, "tcp", p.b.ip+":80"))
 	for range 2 { // the second changes nothing

@@ -159,6 +159,7 @@ func TestSaysItIs(t *testing.T) {
 
 // TestSendersAreMended: what somebody else has changed comes back, and of a pod that has gone nothing is left.
 func TestSendersAreMended(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	s := l.node("ledge0", dualCIDR)
 	l.pod(s, "a")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 	"ledge/network/proxy"
 )
@@ -169,6 +170,7 @@ func TestServices6(t *testing.T) {
 
 // TestServicesSpread: every endpoint gets its share; a client that is to stay with one does, until that one is gone.
 func TestServicesSpread(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	s := l.node("ledge0", "10.77.0.0/24")
 	client := l.pod(s, "client")
@@ -253,6 +255,7 @@ func TestServicesUDP(t *testing.T) {
 
 // TestServicesOfTwoNodes: two nodes on one machine have the same Service address; the pods of each reach their own.
 func TestServicesOfTwoNodes(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	one, two := l.node("ledge0", "10.77.0.0/24"), l.node("br-two", "10.78.0.0/24")
 	for _, n := range []struct {

@@ -191,6 +191,7 @@ func TestFiftyPods(t *testing.T) {
 
 // Several hundred rules are one transaction, and its acknowledgements are not lost.
 func TestManyPorts(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	s := l.node("ledge0", "10.77.0.0/24")
 	var ports []network.Port

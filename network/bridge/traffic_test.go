@@ -42,6 +42,7 @@ func bridgeNetfilter(l *lab, value string) {
 }
 
 func TestTraffic(t *testing.T) {
+	testrun.OnHost(t)
 	for _, nf := range []string{"0", "1"} {
 		t.Run("br_netfilter="+nf, func(t *testing.T) {
 			l := newLab(t)
@@ -92,6 +93,7 @@ func TestTraffic(t *testing.T) {
 // A DNS pod on port 53 of all addresses leaves the host's own resolver on 127.0.0.53 alone; what was on the port of an
 // address that pods get is refused.
 func TestPortsOfTheHost(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	s := l.node("ledge0", "10.77.0.0/24")
 	l.serve(l.host, "resolved", "udp", "127.0.0.53:53")
@@ -187,6 +189,7 @@ func TestPodsDoNotReachTheHostsLoopback(t *testing.T) {
 
 // A UDP client that never stops keeps its connection tracking entry alive; when the host port moves it must follow.
 func TestUDPFollowsAMovedPort(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	s := l.node("ledge0", "10.77.0.0/24")
 	ask := l.udpClient(l.outside, hostIP+":5353")
@@ -254,6 +257,7 @@ func TestConnectionsOfPodsThatHaveGone(t *testing.T) {
 }
 
 func TestTwoNodesSideBySide(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	one, two := l.node("ledge0", "10.77.0.0/24"), l.node("br-two", "10.78.0.0/24")
 	a, b := l.pod(one, "a", tcp(8080, 80)), l.pod(two, "b", tcp(8081, 80))
@@ -302,6 +306,7 @@ func gateway2(testPod) string { return "10.78.0.1" }
 
 // TestNeighbours: what pods send each other passes the board's rules, also what a pod sends straight to another's hardware address.
 func TestNeighbours(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	bridgeNetfilter(l, "0")
 	s := l.node("ledge0", dualCIDR)
