@@ -55,7 +55,7 @@ func (p *posted) Look(ctx context.Context) (poster.Facts, error) {
 	}
 	a.usage.countTasks(before, sample)
 	now := time.Now()
-	f := poster.Facts{Sample: sample, Engine: "libcontainer://Unknown", Now: now, Handlers: a.nodeHandlers()}
+	f := poster.Facts{Sample: sample, Engine: "libcontainer://Unknown", Now: now, Handlers: nodeHandlers(!a.cfg.NoPodNetwork)}
 	f.Pressure = a.evictor.Short()
 	if a.engine.running() {
 		info := a.engine.last()

@@ -17,9 +17,10 @@ import (
 // handlers are what a RuntimeClass may name: there is one way to run a container here, and these are its names.
 var handlers = []string{"ledge", "runc"}
 
-// nodeHandlers are the same as the Node names them, that of pods without a class first, with what containers may ask of them here.
-func (a *Agent) nodeHandlers() []corev1.NodeRuntimeHandler {
-	readOnly, users := volume.CanSetAttributes(), !a.cfg.NoPodNetwork
+// nodeHandlers are the same as the Node names them, that of pods without a class first, with what containers may ask of them
+// on a board that can map users, or cannot.
+func nodeHandlers(users bool) []corev1.NodeRuntimeHandler {
+	readOnly := volume.CanSetAttributes()
 	var out []corev1.NodeRuntimeHandler
 	for _, name := range append([]string{""}, handlers...) {
 		out = append(out, corev1.NodeRuntimeHandler{Name: name,

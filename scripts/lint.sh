@@ -11,6 +11,7 @@ if [ -n "$unformatted" ]; then
 fi
 go run ./scripts/lint || bad=1
 go vet -tags "$tags" ./... || bad=1
+go test -count=1 -vet=off -tags "$tags" ./internal/deps || bad=1 # what the rooms are: imports, sizes, words, pages
 go tool staticcheck -tags "$(echo $tags | tr ' ' ',')" ./... || bad=1
 for f in lab/*/*.sh packaging/*.sh packaging/*/*.sh scripts/*.sh .ci/run; do
 	sh -n "$f" || bad=1
