@@ -43,6 +43,11 @@ type joined struct {
 }
 
 func newJoined(t *testing.T, begin time.Time) *joined {
+	return newJoinedTo(t, begin, func(*httpd.Config) {})
+}
+
+// newJoinedTo is that with a control plane that serves more.
+func newJoinedTo(t *testing.T, begin time.Time, more func(*httpd.Config)) *joined {
 	j := &joined{t: t, done: make(chan error, 5), u: &uplink{renew: make(chan struct{}, 1)}}
 	j.set(begin, begin)
 	at := func(c *atomic.Int64) func() time.Time { return func() time.Time { return time.Unix(c.Load(), 0) } }
@@ -59,7 +64,9 @@ func newJoined(t *testing.T, begin time.Time) *joined {
 	p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: db.Table("t"), Boards: db.Table("b")})
 	must(t, err)
 	p.boards.client, p.boards.tls = p.client, p.joins.BoardTLS
-	h, err := httpd.New(httpd.Config{Client: p.client, Join: p.join, Known: p.known, Calls: &p.boards})
+	serves := httpd.Config{Client: p.client, Join: p.join, Known: p.known, Calls: &p.boards}
+	more(&serves)
+	h, err := httpd.New(serves)
 	must(t, err)
 	conf, err := p.ca.ServerTLS([]string{pki.ServerIdentity}, nil)
 	must(t, err)

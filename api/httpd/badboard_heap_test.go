@@ -6,9 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	goruntime "runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +20,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/internal/testrun"
 )
 
 // manyHeaders is as many different headers as fit.
@@ -74,7 +73,7 @@ func TestBadBoardsCostLittleMemory(t *testing.T) {
 		{"top, headers without end", topPath, 0, badAnswer{text: ok200, more: endless}},
 	} {
 		begun := time.Now()
-		grown := heapGrowth(func() {
+		grown := testrun.HeapGrowth(func() {
 			synctest.Test(t, func(t *testing.T) { widely(t, boards, tc.behind, tc.answer).askAll(boards, tc.path) })
 		})
 		t.Logf("%-40s %5.1f MB %s", tc.name, float64(grown)/(1<<20), time.Since(begun))
@@ -124,7 +123,7 @@ func TestBadBoardsWriteWidely(t *testing.T) {
 			paths[i], bodies[i] = strings.ReplaceAll(tc.path, "%d", fmt.Sprint(i)), strings.ReplaceAll(tc.body, "%d", fmt.Sprint(i))
 		}
 		var answered atomic.Int32
-		grown := growth(live, func() {
+		grown := testrun.LiveGrowth(func() {
 			var all sync.WaitGroup
 			for i := range boards {
 				all.Go(func() {
@@ -211,44 +210,4 @@ func (f *fixture) askAll(boards int, path string) {
 		})
 	}
 	all.Wait()
-}
-
-// heapGrowth is by how much the heap has grown at most while f ran, with what nobody has collected yet.
-func heapGrowth(f func()) uint64 {
-	return growth(func() uint64 {
-		var m goruntime.MemStats
-		goruntime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}, f)
-}
-
-// live is what the last collection has found in use.
-func live() uint64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
-}
-
-func growth(held func() uint64, f func()) uint64 {
-	goruntime.GC()
-	before := held()
-	var peak atomic.Uint64
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			if now := held(); now > before {
-				peak.Store(max(peak.Load(), now-before))
-			}
-			select {
-			case <-stop:
-				return
-			case <-time.After(2 * time.Millisecond):
-			}
-		}
-	}()
-	f()
-	close(stop)
-	<-stopped
-	return peak.Load()
 }
