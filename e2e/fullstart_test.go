@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/internal/testrun"
+	"ledge/upgrade"
+	"ledge/upgrade/upgradetest"
 )
 
 // onCard gives a board a card of its own, small enough to be filled at once. It is let go with the board.
@@ -66,14 +68,18 @@ func fillUp(t *testing.T, dir, what string) {
 const noEviction = "--eviction-hard=nodefs.available<0%,nodefs.inodesFree<0%,imagefs.available<0%,imagefs.inodesFree<0%"
 
 // TestFullCardAtStart: a board comes up on a card without a byte or an inode, after whatever end, and whether or not somebody has
-// taken what the store had kept for this. What runs goes on, objects can be deleted, and with room there is all is as it was.
+// taken what the store had kept for this. What runs goes on, objects can be deleted, and with room there is all is as it was. A version
+// that is on trial when the card is full waits for room, for its starts cannot be counted, and the one before it runs meanwhile.
 func TestFullCardAtStart(t *testing.T) { // N-6.26
 	t.Parallel()
 	testrun.OnHost(t)
 	b := newBoard(t)
-	card := b.onCard(160 << 20)
+	card := b.onCard(224 << 20)
 	b.serve(noEviction)
 	b.importRough()
+	signer := upgradetest.NewSigner(t)
+	own := ownVersion(t)
+	program, next := another(t, signer, "9")
 	b.apply(strings.Replace(roughPod("innocent", `"eat", "1"`, ""), "Never", "Always", 1))
 	b.running("innocent")
 	filler, ballast, taken := filepath.Join(card, "filler"), filepath.Join(b.data, "store/ballast"), filepath.Join(card, "taken")
@@ -83,6 +89,11 @@ func TestFullCardAtStart(t *testing.T) { // N-6.26
 				try := end + ", 0 " + what + ", reserve " + reserve
 				b.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rubbish}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept}\n")
 				b.endBy(end)
+				if end == "upgrade" && !b.onTrial(next) {
+					if out, err := b.upgrade(signer, program); err != nil || !strings.Contains(out, "its next start is of ") {
+						t.Fatalf("%s: %v %s", try, err, out)
+					}
+				}
 				if reserve == "taken" {
 					must(t, os.Rename(ballast, taken))
 				}
@@ -91,6 +102,9 @@ func TestFullCardAtStart(t *testing.T) { // N-6.26
 				b.start(noEviction)
 				b.eventually(try+": the node is Ready", b.readyOrEnded)
 				ready := time.Since(began).Round(10 * time.Millisecond)
+				if out := b.must("version"); !strings.Contains(out, own) || (end == "upgrade") != b.onTrial(next) && end != "power cut" {
+					t.Errorf("%s: it runs as %s", try, out)
+				}
 				if out, err := b.try("delete", "configmap", "rubbish"); err != nil {
 					t.Errorf("%s: nothing can be deleted: %v %s", try, err, out)
 				}
@@ -115,6 +129,23 @@ func TestFullCardAtStart(t *testing.T) { // N-6.26
 			}
 		}
 	}
+	b.endBy("stop")
+	b.start(noEviction)
+	b.eventually("with room there is, the version on trial is well and stays", func() error {
+		return contains(b.ledge("get", "events"), "is well and stays")
+	})
+	b.endBy("kill")
+	must(t, os.RemoveAll(ballast))
+	fillUp(t, filler, "bytes")
+	b.start(noEviction)
+	b.nodeVersion(next)
+}
+
+// onTrial says whether a version is.
+func (b *testBoard) onTrial(version string) bool {
+	s, err := upgrade.Open(b.data).Load()
+	must(b.t, err)
+	return s.Pending != nil && strings.Contains(s.Pending.Name, version)
 }
 
 // TestFullCardRecovers: a board that begins on a full card, with nothing kept, evicts the pod that has filled it and is well again.
@@ -158,10 +189,11 @@ func (b *testBoard) readyOrEnded() error {
 	return contains(b.ledge("get", "nodes"), " Ready ")
 }
 
-// endBy ends the brain: with a signal, or with all that runs and the run directory, as the power does.
+// endBy ends the brain: with a signal, or with all that runs and the run directory, as the power does. Before another version starts,
+// or the same one again, it is told to stop; that is no shutdown of the board.
 func (b *testBoard) endBy(how string) {
 	b.t.Helper()
-	if how == "upgrade" {
+	if how == "stop" || how == "upgrade" {
 		must(b.t, b.signal(syscall.SIGTERM))
 		return
 	}

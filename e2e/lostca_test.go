@@ -16,7 +16,7 @@ func TestLostCASaysSoAndAsks(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)
 	b.serve()
-	b.endBy("upgrade")
+	b.endBy("stop")
 	must(t, os.Rename(filepath.Join(b.data, "pki"), filepath.Join(b.data, "kept")))
 	for range 2 { // it says so at each start
 		b.serve()
@@ -32,7 +32,7 @@ func TestLostCASaysSoAndAsks(t *testing.T) {
 		if b.logged("level=ERROR", "certificate authority").IsZero() {
 			t.Error("the log does not say it")
 		}
-		b.endBy("upgrade")
+		b.endBy("stop")
 	}
 	must(t, os.Rename(filepath.Join(b.data, "pki"), filepath.Join(b.data, "new")))
 	must(t, os.Rename(filepath.Join(b.data, "kept"), filepath.Join(b.data, "pki")))
@@ -40,7 +40,7 @@ func TestLostCASaysSoAndAsks(t *testing.T) {
 	if out := b.ledge("status"); strings.Contains(out, "certificate authority") {
 		t.Errorf("the old one is back: %s", out)
 	}
-	b.endBy("upgrade")
+	b.endBy("stop")
 	must(t, os.RemoveAll(filepath.Join(b.data, "pki")))
 	b.serve()
 	must(t, contains(b.ledge("status"), "certificate authority"))
@@ -48,7 +48,7 @@ func TestLostCASaysSoAndAsks(t *testing.T) {
 	if out := b.ledge("status"); strings.Contains(out, "certificate authority") {
 		t.Errorf("it was accepted: %s", out)
 	}
-	b.endBy("upgrade")
+	b.endBy("stop")
 	b.serve()
 	if out := b.ledge("status"); strings.Contains(out, "certificate authority") {
 		t.Errorf("it was accepted before: %s", out)
