@@ -142,12 +142,17 @@ func startTime(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The second field is the program's name, which may hold anything, also a parenthesis.
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	f := statFields(b)
 	if len(f) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat is too short", pid)
 	}
 	return strconv.ParseUint(f[19], 10, 64)
+}
+
+// statFields are those of /proc/PID/stat from the third on: state, parent and so forth.
+func statFields(stat []byte) []string {
+	// The second field is the program's name, which may hold anything, also a parenthesis.
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 }
 
 // dupFile copies a parked file for Go's poller. The original is the caller's to close.

@@ -38,18 +38,18 @@ func ended(t *testing.T, pid int) {
 	}
 }
 
-// TestReaper: what has no owner is reaped, what has one is left to it, and while something starts nothing is.
+// TestReaper: what has no owner is reaped, what has one is left to it, and while something starts nothing is at once.
 func TestReaper(t *testing.T) {
 	r := newReaper()
 	stray := child(t, "/bin/true")
 	ended(t, stray)
 	r.begin()
-	r.pass()
+	r.pass(time.Now())
 	if !isChild(stray) {
 		t.Fatal("reaped while a container starts: it might have been the library's")
 	}
 	r.end(0)
-	r.pass()
+	r.pass(time.Now())
 	if isChild(stray) {
 		t.Fatal("a child without an owner is not reaped")
 	}
@@ -58,7 +58,7 @@ func TestReaper(t *testing.T) {
 	mine := child(t, "/bin/sh", "-c", "exit 7")
 	ended(t, mine)
 	r.end(mine)
-	r.pass()
+	r.pass(time.Now())
 	if !isChild(mine) {
 		t.Fatal("the reaper took a child that has an owner")
 	}
@@ -74,6 +74,43 @@ func TestReaper(t *testing.T) {
 	r.gone(mine)
 	if len(r.owned) != 0 {
 		t.Errorf("still owned: %v", r.owned)
+	}
+}
+
+// TestReaperBesideAStart: a start that never ends does not keep a child that nobody has waited for from being reaped; one with an owner
+// is left to it, and so is one that has just ended.
+func TestReaperBesideAStart(t *testing.T) {
+	r := newReaper()
+	r.begin() // and does not end
+	now := time.Now()
+	r.begin()
+	mine := child(t, "/bin/true")
+	ended(t, mine)
+	r.end(mine)
+	stray := child(t, "/bin/true")
+	ended(t, stray)
+	if !r.pass(now) {
+		t.Error("nothing to look at again")
+	}
+	if now = now.Add(leftFor - lookAgain); !r.pass(now) || !isChild(stray) {
+		t.Error("reaped at once: it might have been the library's")
+	}
+	fresh := child(t, "/bin/true")
+	ended(t, fresh)
+	if now = now.Add(lookAgain); !r.pass(now) || isChild(stray) {
+		t.Error("what nobody waits for is not reaped")
+	}
+	if !isChild(mine) || !isChild(fresh) {
+		t.Error("reaped what has an owner, or has just ended")
+	}
+	_, _ = unix.Wait4(mine, nil, 0, nil)
+	r.gone(mine)
+	now = now.Add(leftFor)
+	if r.pass(now); isChild(fresh) {
+		t.Error("what nobody waits for is not reaped")
+	}
+	if r.pass(now) || len(r.left) != 0 || len(r.owned) != 0 {
+		t.Errorf("left: %v, owned: %v", r.left, r.owned)
 	}
 }
 

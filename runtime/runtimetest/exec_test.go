@@ -272,8 +272,10 @@ func TestExecNothingGrows(t *testing.T) {
 	round := func(n int) {
 		for i := range n {
 			var out runtimetest.Sink
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			_, _ = s.Engine.Exec(ctx, runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "flood"}, Stdout: &out})
+			// Killed when it runs, and not on its way in: who dies there may be a keeper's reaper's (TestExecLateNothingGrows), and there is
+			// none here.
+			ctx, cancel := context.WithCancel(t.Context())
+			_, _ = s.Engine.Exec(ctx, runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "flood"}, Stdout: calls(cancel)})
 			cancel()
 			_, _ = s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{"/no/such"}, Stdout: &out})
 			x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "exit", strconv.Itoa(i)},
@@ -293,6 +295,61 @@ func TestExecNothingGrows(t *testing.T) {
 	round(20)
 	before.stays(t)
 	noExecGroups(t)
+}
+
+// calls is told of what is written.
+type calls func()
+
+func (c calls) Write(p []byte) (int, error) {
+	c()
+	return len(p), nil
+}
+
+// TestExecLateNothingGrows: commands whose time is over while they are on their way into a container leave nothing, and the container
+// can end, although somebody else's command stays on its way into another one all the while.
+func TestExecLateNothingGrows(t *testing.T) {
+	testrun.OnHost(t)
+	k := newKeeper(t)
+	s := k.setup()
+	hostile, p := s.NewContainer(t, s.Pod(t), "still"), s.Pod(t)
+	hostile.LogPath = filepath.Join(t.TempDir(), "log")
+	c := s.NewContainer(t, p, "ignore")
+	s.Start(t, hostile)
+	s.Start(t, c)
+	awaitLog(t, hostile.LogPath, "ready")
+	begun := time.Now()
+	if _, err := s.Exec(t.Context(), c.ID, "exit", "0"); err != nil {
+		t.Fatal(err)
+	}
+	takes := time.Since(begun)
+	hangs, leave := context.WithCancel(t.Context())
+	var hanging sync.WaitGroup
+	hanging.Go(func() {
+		for hangs.Err() == nil { // it can come through
+			_, _ = s.Exec(hangs, hostile.ID, "exit", "0")
+		}
+	})
+	late, zombies := 0, 0
+	const tries = 24
+	for i := range tries {
+		ctx, cancel := context.WithTimeout(t.Context(), takes*time.Duration(i)/tries)
+		if _, err := s.Exec(ctx, c.ID, "exit", "0"); err != nil {
+			late++
+		}
+		cancel()
+		zombies = max(zombies, zombiesOf(k.cmd.Process.Pid))
+	}
+	if late < tries/8 {
+		t.Error("too few were late")
+	}
+	testrun.Succeeds(t, 30*time.Second, "the container can be removed", func() error { return s.Engine.Remove(t.Context(), c.ID) })
+	testrun.Until(t, 30*time.Second, "no zombie is left", func() bool { return zombiesOf(k.cmd.Process.Pid) == 0 })
+	if hangs.Err() != nil {
+		t.Error("nothing hung meanwhile")
+	}
+	leave()
+	hanging.Wait()
+	t.Logf("a command takes %s; of %d %d were killed on their way, %d zombies at the most", takes, tries, late, zombies)
 }
 
 var errFull = errors.New("full")

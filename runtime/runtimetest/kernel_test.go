@@ -481,14 +481,20 @@ func held() (h holdings) {
 			h.files = append(h.files, to)
 		}
 	}
-	procs, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, p := range procs {
-		if b, err := os.ReadFile(p); err == nil && strings.Contains(string(b), fmt.Sprintf(") Z %d ", os.Getpid())) {
-			h.zombies++
-		}
-	}
+	h.zombies = zombiesOf(os.Getpid())
 	h.goroutines = goruntime.NumGoroutine()
 	return h
+}
+
+// zombiesOf counts the children of a process that nobody has waited for.
+func zombiesOf(pid int) (n int) {
+	procs, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, p := range procs {
+		if b, err := os.ReadFile(p); err == nil && strings.Contains(string(b), fmt.Sprintf(") Z %d ", pid)) {
+			n++
+		}
+	}
+	return n
 }
 
 // stays fails if there is more now. A leak shows ten times; one or two more can be the Go runtime's own, opened when
