@@ -178,7 +178,7 @@ func (d *deadline) wait(before time.Duration) {
 // TestPools: of every pool callers of one rank take all that they can get, in the worst way that they can, and come again for ever.
 // Then somebody of each rank comes and gets something: at once or within a second, if he is root, an administrator or a board and
 // they have a lower rank. Of bodies and large answers, which are given out one after the other, one waits for those of one's own rank
-// who have no more than oneself.
+// who have no more than oneself; a single one of them, such as one stolen board, keeps nobody waiting for longer than a second.
 func TestPools(t *testing.T) {
 	for i, c := range contests(anyLimits()) {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
@@ -191,8 +191,17 @@ func TestPools(t *testing.T) {
 					if slices.Contains(c.not, newcomer) || newcomer == root && holder == root || c.first && newcomer < holder {
 						continue // root is one
 					}
+					if newcomer == holder {
+						synctest.Test(t, func(t *testing.T) {
+							waited, _, err := contested(t, contests(anyLimits())[i], holder, newcomer, 1)
+							row += fmt.Sprintf("  one of his rank %.2f s", waited.Seconds())
+							if err != nil || waited > time.Second {
+								t.Errorf("%s: one of %s holds all he can, another waits %s: %v", c.name, holder, waited, err)
+							}
+						})
+					}
 					synctest.Test(t, func(t *testing.T) {
-						waited, lost, err := contested(t, contests(anyLimits())[i], holder, newcomer)
+						waited, lost, err := contested(t, contests(anyLimits())[i], holder, newcomer, 6)
 						row += fmt.Sprintf("  %s %.2f s", newcomer, waited.Seconds())
 						if lost > 0 {
 							row += fmt.Sprintf(" (%d lost)", lost)
@@ -217,10 +226,11 @@ func anyLimits() *limits {
 	return &l
 }
 
-// contested has holders take what they can, and says how long a newcomer waits, and how many places were lost for that.
-func contested(t *testing.T, c contest, holder, newcomer rank) (waited time.Duration, lost int, err error) {
-	names := 6 // where nothing is taken back one leaves half to the next, so that it takes more than these to fill it
+// contested has holders take what they can, and says how long a newcomer waits, and how many places were lost for that. Where nothing is
+// taken back one leaves half to the next, so that it takes more than six names to fill it.
+func contested(t *testing.T, c contest, holder, newcomer rank, names int) (waited time.Duration, lost int, err error) {
 	switch {
+	case names == 1:
 	case holder == root:
 		names = 1
 	case c.many && (holder == boards || holder == strangers):
