@@ -16,7 +16,7 @@ func TestHeapGrowth(t *testing.T) {
 		held = make([]byte, size)
 		time.Sleep(20 * time.Millisecond)
 	})
-	if got < size || got > 2*size {
+	if got < size*9/10 || got > 2*size { // what is collected meanwhile was counted before
 		t.Errorf("the heap grew by %d, want %d", got, size)
 	}
 	if got := HeapGrowth(func() { time.Sleep(5 * time.Millisecond) }); got > size/2 {
