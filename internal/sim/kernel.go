@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ type kernel struct {
 
 	mu     sync.Mutex
 	specs  map[string]runtime.Container // of what was started, by ID
+	greedy map[string]bool              // of these, what takes more than an idle one; true: it has been listed
 	state  runtime.State                // as last listed
 	shown  map[string]string            // what the files of cgroups say
 	told   func(resource string)        // whom it tells that tasks wait
@@ -33,7 +35,7 @@ type kernel struct {
 }
 
 func newKernel(dir string) *kernel {
-	return &kernel{dir: dir, specs: map[string]runtime.Container{}, shown: map[string]string{}}
+	return &kernel{dir: dir, specs: map[string]runtime.Container{}, greedy: map[string]bool{}, shown: map[string]string{}}
 }
 
 // What a container takes that has just begun, and the board when all are like that.
@@ -70,16 +72,34 @@ func (k *kernel) script(c runtime.Container) enginefake.Behaviour {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.specs[c.ID] = c
+	if isGreedy(c) {
+		k.greedy[c.ID] = false
+	}
 	return Script(c)
 }
 
-// look counts, and gives what is left of the board's memory and process numbers.
+func isGreedy(c runtime.Container) bool {
+	return slices.ContainsFunc(c.Args, func(word string) bool {
+		return strings.HasPrefix(word, "eats=") || strings.HasPrefix(word, "forks=")
+	})
+}
+
+// look counts, and gives what is left of the board's memory and process numbers. The agent looks four times a second: where nobody takes
+// anything there is nothing to count.
 func (k *kernel) look() (memory, tasks int64) {
+	k.mu.Lock()
+	if len(k.greedy) == 0 {
+		defer k.mu.Unlock()
+		k.hide()
+		return freeMemory, freeTasks
+	}
+	k.mu.Unlock()
 	st, err := k.engine.List(context.Background()) // which calls script with its lock held
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err == nil { // a keeper that is away changes nothing: the containers are what they were
 		k.state = st
+		k.forget()
 	}
 	now, cgroups := time.Now(), map[string]string{}
 	memory, tasks = freeMemory, freeTasks
@@ -111,6 +131,23 @@ func (k *kernel) look() (memory, tasks int64) {
 		k.short = now
 	}
 	return memory, tasks
+}
+
+// forget takes out what was listed and is no more. What has yet to begin is not listed.
+func (k *kernel) forget() {
+	here := map[string]bool{}
+	for _, c := range k.state.Containers {
+		here[c.ID] = true
+	}
+	for id, listed := range k.greedy {
+		switch {
+		case here[id]:
+			k.greedy[id] = true
+		case listed:
+			delete(k.greedy, id)
+			delete(k.specs, id)
+		}
+	}
 }
 
 func show(to map[string]string, cgroup string, memory, tasks int64) {
