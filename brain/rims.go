@@ -9,6 +9,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/controller"
 	"ledge/host"
 	"ledge/images"
 	"ledge/network"
@@ -52,6 +53,8 @@ type Rims struct {
 	Around func(api.Client) api.Client
 	// Loops stands between that and the controllers. Nil: nothing does.
 	Loops func(api.Client) api.Client
+	// Usage takes the place of what boards say that their pods use. Nil: nothing does.
+	Usage controller.Usage
 	// Uplink takes the place of the agent's way to the API, of this brain or of the one that it has joined. Nil: nothing does.
 	Uplink func(api.Client) api.Client
 }

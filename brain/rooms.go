@@ -265,7 +265,9 @@ func (b *Brain) openServer() error {
 	if b.plane == nil {
 		return b.uplink.openDoor(b, cfg)
 	}
-	b.plane.loops.Usage = h
+	if b.plane.loops.Usage = b.rims.Usage; b.rims.Usage == nil {
+		b.plane.loops.Usage = h
+	}
 	return b.plane.openServer(b.server)
 }
 

@@ -161,10 +161,11 @@ func (a *Autoscalers) settle(ctx context.Context, h *autoscalingv2.HorizontalPod
 		Rivals: rivals(h, targets, pods), Usage: used}, &s.memory, now)
 	if plan.Rescale {
 		scale.Spec.Replicas, scale.ResourceVersion = plan.Replicas, "" // a change of its status in between does not matter
+		begun := time.Now()
 		if _, err := a.w.Client.Update(ctx, t.kind, scale, api.WriteOptions{Subresource: api.Scale}); err != nil {
 			plan.Refused(h.Status, err, now)
 		} else {
-			s.memory.Scaled(plan.From, plan.Replicas, now)
+			s.memory.Scaled(plan.From, plan.Replicas, now.Add(time.Since(begun))) // a card may let a write wait for long
 			plan.Scaled(now)
 		}
 	}

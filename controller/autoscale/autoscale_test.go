@@ -305,6 +305,9 @@ func TestStarting(t *testing.T) {
 		{"long since", time.Hour, 5 * time.Second, corev1.ConditionTrue, 0, false},
 		{"became unready later", time.Hour, time.Minute, corev1.ConditionFalse, 0, false},
 		{"never became ready", time.Hour, time.Hour - 10*time.Second, corev1.ConditionFalse, 0, true},
+		{"by a clock a little ahead", -time.Minute, -time.Minute, corev1.ConditionTrue, 0, true},
+		{"by a clock years ahead", -20000 * time.Hour, -20000 * time.Hour, corev1.ConditionTrue, 0, false},
+		{"by that clock, and is not ready", -20000 * time.Hour, -20000 * time.Hour, corev1.ConditionFalse, 0, true},
 	} {
 		at := ago(tt.started)
 		p := &corev1.Pod{Status: corev1.PodStatus{StartTime: &at,

@@ -333,13 +333,17 @@ func sort(pods []*corev1.Pod, samples map[string]sample, name corev1.ResourceNam
 }
 
 // starts: a pod that starts uses CPU for that alone. Soon after its start that is a pod which is not ready, or was not for all of the
-// time that was measured; later one that never was.
+// time that was measured; later one that never was. A start that lies further ahead than any of that was told by a clock that is wrong,
+// its board's or ours: it could be so for years, and only whether the pod is ready counts.
 func starts(p *corev1.Pod, s sample, now time.Time) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type != corev1.PodReady || p.Status.StartTime == nil {
 			continue
 		}
 		unready, since := c.Status == corev1.ConditionFalse, p.Status.StartTime
+		if since.Add(-cpuStart).After(now) {
+			return unready
+		}
 		if since.Add(cpuStart).After(now) {
 			return unready || s.at.Before(c.LastTransitionTime.Add(s.window))
 		}

@@ -53,6 +53,8 @@ type fleet struct {
 
 	weights []weight
 
+	scaled scaled
+
 	tallies map[types.UID]tally  // of Jobs, as they counted last
 	began   map[string]types.UID // the Job that a CronJob made for a time
 }
@@ -152,6 +154,7 @@ func newFleet(t *testing.T, boards int) *fleet {
 		f.must(err)
 		f.boards = append(f.boards, m)
 	}
+	f.scaled.boards, f.scaled.replicas = f.boards, leastScaled
 	f.startPlane()
 	f.control()
 	for _, m := range f.boards {

@@ -237,10 +237,14 @@ func (f *fleet) live(s *script, long time.Duration) (done []string) {
 	for time.Now().Before(end) && !f.Failed() {
 		d := s.next()
 		f.Logf("%s: %s", f.now(), d)
+		f.scaled.next()
 		f.do(d)
 		f.settle(8 * time.Minute)
 		f.pass(d.rest)
 		f.settle(time.Minute)
+		if d.rest > followTime {
+			f.judgeScale()
+		}
 		done = append(done, d.String())
 		if time.Since(weighed) >= weighEvery {
 			f.weigh()
@@ -249,6 +253,9 @@ func (f *fleet) live(s *script, long time.Duration) (done []string) {
 	}
 	if f.Logf("%d jobs", len(f.tallies)); long >= time.Hour && len(f.tallies) == 0 {
 		f.Errorf("no job was ever begun")
+	}
+	if ups, downs := f.scaled.total(); long >= 2*time.Hour && (ups == 0 || downs == 0) {
+		f.Errorf("scaled up %d times and down %d times", ups, downs)
 	}
 	f.judgeGrowth()
 	return done

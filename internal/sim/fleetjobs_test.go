@@ -28,11 +28,11 @@ func (f *fleet) employ() {
 	f.must(err)
 }
 
-// ending are the pods that come to an end.
-func (f *fleet) ending() map[string]bool {
+// passing are the pods that do not stay: those that come to an end, and those of which there are sometimes more.
+func (f *fleet) passing() map[string]bool {
 	out := map[string]bool{}
 	for _, p := range f.all.List() {
-		if p.Labels[wantLabel] == WantEnd {
+		if l := p.Labels[wantLabel]; l == WantEnd || l == wantScaled {
 			out[string(p.UID)] = true
 		}
 	}

@@ -46,6 +46,7 @@ func (f *fleet) control() {
 		Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}})
 	f.must(err)
 	f.employ()
+	f.autoscale()
 }
 
 // daemon says that a pod belongs to its board, whatever is the matter with that.
@@ -158,7 +159,7 @@ func (f *fleet) settle(within time.Duration) {
 
 func (f *fleet) wrong() error {
 	f.Helper()
-	bound, pods, ends := map[string]string{}, f.steady(), f.ending()
+	bound, pods, ends := map[string]string{}, f.steady(), f.passing()
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil || !isTrue(p, corev1.PodReady) {
 			return fmt.Errorf("pod %s on %q: %s, deleted %v, %+v", p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp,
@@ -231,7 +232,7 @@ func (f *fleet) weigh() {
 		f.must(err)
 		*n = len(list.Items)
 	}
-	w.pods -= len(f.ending())
+	w.pods -= len(f.passing())
 	goruntime.GC()
 	var mem goruntime.MemStats
 	goruntime.ReadMemStats(&mem)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,6 +47,13 @@ func (p pen) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts ap
 	if kind == coordination.Leases { // most of what is written: no need to look what of it has changed
 		p.judge(ctx, "leases spec")
 		return p.Client.Update(ctx, kind, obj, opts)
+	}
+	if opts.Subresource == api.Scale { // over whichever version
+		out, err := p.Client.Update(ctx, kind, obj, opts)
+		if scale, ok := obj.(*autoscalingv1.Scale); ok && err == nil {
+			p.f.scaled.rescaled(p.f, obj.GetName(), scale.Spec.Replicas, time.Now())
+		}
+		return out, err
 	}
 	if pod, ok := obj.(*corev1.Pod); ok && writer(ctx) == byPlane && pod.Status.Phase == corev1.PodFailed {
 		return p.Client.Update(ctx, kind, obj, opts)
@@ -91,6 +99,8 @@ func (f *fleet) startPlane() {
 			f.local = c
 			return pen{scribe{Client: c, b: &Board{t: f.T}, seen: timeless}, f}
 		}
+		rims.Usage = &f.scaled
+		f.scaled.forget()
 		rims.Loops = func(c api.Client) api.Client { return clocked{c, &f.plane.ahead} }
 	})
 	f.nodes = api.NewView[*corev1.Node](f.local, api.Nodes, api.Selection{})

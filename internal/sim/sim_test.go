@@ -13,8 +13,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"ledge/api"
+	"ledge/api/apps"
+	"ledge/api/autoscaling"
+	"ledge/api/batch"
+	"ledge/api/policy"
 	"ledge/internal/testrun"
 )
 
@@ -102,7 +114,7 @@ func long(t *testing.T) {
 
 // TestQuietDay: on a board where nothing happens, nothing is written but what is held back for six hours each time
 // (architecture: Leases are lazy; the budget is 1 MB a day, one such commit 50 to 100 KB at the device), nothing is said, and no pod is
-// touched.
+// touched; nor is there anything to do for the controllers of what is at rest.
 func TestQuietDay(t *testing.T) {
 	long(t)
 	if testrun.Raced {
@@ -113,6 +125,7 @@ func TestQuietDay(t *testing.T) {
 		for i := range 20 {
 			b.Apply(Pod(fmt.Sprintf("steady-%d", i), WantSteady, corev1.RestartPolicyAlways, "run"))
 		}
+		b.applyWorkloads()
 		b.Settle(10 * time.Second)
 		b.Pass(2 * time.Hour) // events of the start expire
 		commits, beats, pods := b.Health().Commits, b.witness.Beats(), b.versions()
@@ -151,6 +164,48 @@ func TestWeek(t *testing.T) {
 		t.Skip("takes minutes: set LEDGE_LONG")
 	}
 	play(t, Config{Seed: seed(t)}, func(b *Board) { b.Mischief(7 * 24 * time.Hour) })
+}
+
+// applyWorkloads makes one of each that controllers look after, as the user: pods that stay, an autoscaler of some of them, a budget for
+// them, and a CronJob that is due on a leap day.
+func (b *Board) applyWorkloads() {
+	b.t.Helper()
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
+	template := func(name string, does ...string) corev1.PodTemplateSpec {
+		p := Pod(name, WantSteady, corev1.RestartPolicyAlways, does...)
+		p.Labels["app"] = name
+		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec}
+	}
+	selector := func(name string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	}
+	two, one := int32(2), intstr.FromInt32(1)
+	work := template("tick", "exit=1s:0")
+	work.Spec.RestartPolicy = corev1.RestartPolicyNever
+	for _, c := range []struct {
+		kind *api.Kind
+		obj  api.Object
+	}{
+		{apps.Deployments, &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Replicas: &two, Selector: selector("web"),
+			Template: template("web", "run")}}},
+		{apps.StatefulSets, &appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Replicas: &two, Selector: selector("db"),
+			Template: template("db", "run")}}},
+		{apps.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta("eye"), Spec: appsv1.DaemonSetSpec{Selector: selector("eye"),
+			Template: template("eye", "run")}}},
+		{batch.CronJobs, &batchv1.CronJob{ObjectMeta: meta("tick"), Spec: batchv1.CronJobSpec{Schedule: "0 3 29 2 *",
+			JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: work}}}}},
+		{policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: meta("web"), Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector: selector("web"), MinAvailable: &one}}},
+		{autoscaling.HorizontalPodAutoscalers, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: meta("web"),
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: &two, MaxReplicas: 4,
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+				Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
+					Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{
+						Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewMilliQuantity(podLoad, resource.DecimalSI)}}}}}}},
+	} {
+		_, err := b.brain.user.Create(b.ctx, c.kind, c.obj, api.WriteOptions{})
+		b.must(err, "make "+c.kind.Singular)
+	}
 }
 
 func (b *Board) versions() map[string]string {

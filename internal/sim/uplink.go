@@ -52,6 +52,12 @@ func (u *uplink) set(cut bool) {
 	}
 }
 
+func (u *uplink) isCut() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.cut
+}
+
 // lag makes everything on the uplink take that long.
 func (u *uplink) lag(slow time.Duration) {
 	u.mu.Lock()
