@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,13 +35,28 @@ type Plane struct {
 	dir    string
 	bin    string
 	ca     []byte
+	pids   []int
 }
+
+// Pids are the processes of all parts.
+func (p *Plane) Pids() []int { return slices.Clone(p.pids) }
 
 // Start runs all of it until the test ends; without LEDGE_ORIGINAL the test is skipped. nodes are the names that Kubeconfig
 // knows nodes by.
-func Start(t *testing.T, nodes ...string) *Plane {
+func Start(t testing.TB, nodes ...string) *Plane {
 	t.Helper()
-	p := serve(t, nodes)
+	return start(t, nodes, "--unsafe-no-fsync")
+}
+
+// StartSyncing is Start with a store that writes to the disk before it answers, as ledge's does: for measurements.
+func StartSyncing(t testing.TB, nodes ...string) *Plane {
+	t.Helper()
+	return start(t, nodes)
+}
+
+func start(t testing.TB, nodes []string, etcd ...string) *Plane {
+	t.Helper()
+	p := serve(t, nodes, etcd...)
 	p.controllers(t, "*,bootstrap-signer-controller,token-cleaner-controller")
 	p.run(t, "kube-scheduler", "--kubeconfig", p.Kubeconfig(t, Admin), "--secure-port", "0", "--leader-elect=false")
 	return p
@@ -48,14 +64,14 @@ func Start(t *testing.T, nodes ...string) *Plane {
 
 // StartServer runs the API server, and nothing that writes to it by itself except what gives namespaces their account and empties them,
 // and what fills ClusterRoles that are made of others.
-func StartServer(t *testing.T) *Plane {
+func StartServer(t testing.TB) *Plane {
 	t.Helper()
-	p := serve(t, nil)
+	p := serve(t, nil, "--unsafe-no-fsync")
 	p.controllers(t, "namespace-controller,serviceaccount-controller,clusterrole-aggregation-controller")
 	return p
 }
 
-func (p *Plane) controllers(t *testing.T, names string) {
+func (p *Plane) controllers(t testing.TB, names string) {
 	t.Helper()
 	p.run(t, "kube-controller-manager", "--kubeconfig", p.Kubeconfig(t, Admin), "--controllers", names,
 		"--cluster-signing-cert-file", p.file("ca.crt"), "--cluster-signing-key-file", p.file("ca.key"),
@@ -63,7 +79,7 @@ func (p *Plane) controllers(t *testing.T, names string) {
 		"--secure-port", "0", "--leader-elect=false")
 }
 
-func serve(t *testing.T, nodes []string) *Plane {
+func serve(t testing.TB, nodes []string, more ...string) *Plane {
 	t.Helper()
 	if os.Getenv("LEDGE_ORIGINAL") == "" {
 		t.Skip("make original: Kubernetes' own control plane is built and asked")
@@ -74,10 +90,10 @@ func serve(t *testing.T, nodes []string) *Plane {
 	p.Server = "https://127.0.0.1:" + api
 	p.secrets(t, nodes)
 	client := "http://127.0.0.1:" + etcd
-	p.run(t, "etcd", "--data-dir", p.file("etcd-data"), "--unsafe-no-fsync", "--log-level", "warn",
+	p.run(t, "etcd", append(more, "--data-dir", p.file("etcd-data"), "--log-level", "warn",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", "http://127.0.0.1:"+peer, "--initial-advertise-peer-urls", "http://127.0.0.1:"+peer,
-		"--initial-cluster", "default=http://127.0.0.1:"+peer)
+		"--initial-cluster", "default=http://127.0.0.1:"+peer)...)
 	p.run(t, "kube-apiserver", "--etcd-servers", client, "--bind-address", "127.0.0.1", "--secure-port", api,
 		"--cert-dir", p.file("certs"), "--token-auth-file", p.file("tokens.csv"), "--authorization-mode", "Node,RBAC",
 		"--enable-admission-plugins", "NodeRestriction", "--service-cluster-ip-range", "10.0.0.0/24",
@@ -103,7 +119,7 @@ func (p *Plane) file(path ...string) string {
 }
 
 // binary builds or finds it: one program, which does what its name says.
-func (p *Plane) binary(t *testing.T) string {
+func (p *Plane) binary(t testing.TB) string {
 	t.Helper()
 	top, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
@@ -121,7 +137,7 @@ func (p *Plane) binary(t *testing.T) string {
 func token(user string) string { return "token-of-" + user }
 
 // secrets writes the key of service accounts and who may come in by which token.
-func (p *Plane) secrets(t *testing.T, nodes []string) {
+func (p *Plane) secrets(t testing.TB, nodes []string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -141,7 +157,7 @@ func (p *Plane) secrets(t *testing.T, nodes []string) {
 }
 
 // authority makes the CA of clients and of the ports of nodes, and what the API server shows to those.
-func (p *Plane) authority(t *testing.T) {
+func (p *Plane) authority(t testing.TB) {
 	t.Helper()
 	var ca *x509.Certificate
 	var signer *ecdsa.PrivateKey
@@ -176,7 +192,7 @@ func (p *Plane) authority(t *testing.T) {
 // ClientCA is the file with the CA of clients.
 func (p *Plane) ClientCA() string { return p.file("ca.crt") }
 
-func (p *Plane) write(t *testing.T, name, text string) string {
+func (p *Plane) write(t testing.TB, name, text string) string {
 	t.Helper()
 	if err := os.WriteFile(p.file(name), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -188,7 +204,7 @@ func (p *Plane) write(t *testing.T, name, text string) string {
 func (p *Plane) CA() []byte { return p.ca }
 
 // Kubeconfig is the way in for Admin or one of the nodes.
-func (p *Plane) Kubeconfig(t *testing.T, user string) string {
+func (p *Plane) Kubeconfig(t testing.TB, user string) string {
 	t.Helper()
 	return p.write(t, user+".kubeconfig", fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -220,7 +236,7 @@ func (p *Plane) ready() error {
 	return nil
 }
 
-func (p *Plane) await(t *testing.T, what string, ok func() error) {
+func (p *Plane) await(t testing.TB, what string, ok func() error) {
 	t.Helper()
 	testrun.Succeeds(t, 3*time.Minute, what, func() error {
 		if err := ok(); err != nil {
@@ -236,7 +252,7 @@ func (p *Plane) tail(name string) string {
 }
 
 // run starts one part of it under its name, and ends it with the test.
-func (p *Plane) run(t *testing.T, name string, args ...string) {
+func (p *Plane) run(t testing.TB, name string, args ...string) {
 	t.Helper()
 	log, err := os.Create(p.file(name + ".log"))
 	if err != nil {
@@ -251,6 +267,7 @@ func (p *Plane) run(t *testing.T, name string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	p.pids = append(p.pids, cmd.Process.Pid)
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	t.Cleanup(func() {
@@ -266,7 +283,7 @@ func (p *Plane) run(t *testing.T, name string, args ...string) {
 }
 
 // free is a port that nobody has now.
-func free(t *testing.T) string {
+func free(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # build.sh: builds Kubernetes' own control plane of this directory's go.mod and prints where it is. It takes minutes, once:
-# the binary is kept outside the work tree and built again only when go.mod or main.go changed.
+# the binary is kept outside the work tree and built again only when go.mod or main.go changed. With "path" it only says where it
+# is, or would be.
 set -eu
 cd "$(dirname "$0")"
 
@@ -8,7 +9,7 @@ key=$(cat go.mod go.sum main.go | sha256sum | cut -c1-16)
 dir=${LEDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ledge}/original
 bin=$dir/original-$key
 
-if [ ! -x "$bin" ]; then
+if [ "${1:-}" != path ] && [ ! -x "$bin" ]; then
 	mkdir -p "$dir"
 	version=$(sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[0-9][^ ]*\).*|\1|p' go.mod)
 	tmp=$bin.$$

@@ -18,7 +18,6 @@ import (
 	imagesfake "ledge/images/fake"
 	networkfake "ledge/network/fake"
 	machinefake "ledge/node/machine/fake"
-	"ledge/pki"
 	enginefake "ledge/runtime/fake"
 )
 
@@ -55,9 +54,11 @@ func (r rooted) Mount(ctx context.Context, imageID, key string) (string, error) 
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// newBoard makes the n-th board. It joins by the token, as 'ledge agent' does, when it runs.
-func newBoard(dir string, n int, server string, token pki.JoinToken) (*board, error) {
-	b := &board{name: fmt.Sprintf("fleet-%d", n), joined: make(chan struct{})}
+func boardName(n int) string { return fmt.Sprintf("fleet-%d", n) }
+
+// newBoard makes the n-th board. It joins when it runs, as 'ledge agent' does with these flags.
+func newBoard(dir string, n int, join ...string) (*board, error) {
+	b := &board{name: boardName(n), joined: make(chan struct{})}
 	dir = filepath.Join(dir, b.name)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	store := &imagesfake.Store{Dir: at("roots")}
@@ -70,9 +71,8 @@ func newBoard(dir string, n int, server string, token pki.JoinToken) (*board, er
 	}
 	f := flag.NewFlagSet("agent", flag.ContinueOnError)
 	o := config.AgentFlags(f)
-	if err := f.Parse([]string{"--data-dir", at("data"), "--config", at("config.yaml"), "--config-dir", "", "--hostname-override", b.name,
-		"--node-labels", label + "=yes", "--start-keeper=false", "--power-backend=none", "--port=0", "--server", server, "--token",
-		token.String()}); err != nil {
+	if err := f.Parse(append([]string{"--data-dir", at("data"), "--config", at("config.yaml"), "--config-dir", "", "--hostname-override", b.name,
+		"--node-labels", label + "=yes", "--start-keeper=false", "--power-backend=none", "--port=0"}, join...)); err != nil {
 		return nil, err
 	}
 	settings, err := o.Settle(f)

@@ -2,6 +2,8 @@
 // real 'ledge serve', in real time. Of ledge it counts memory, CPU and what it writes, with more and more boards.
 //
 //	go run ./lab/bench/fleet [-boards 0,10,50,200] [-pods 2] [-watch 2m] [-o bin/bench-fleet.json] [-page docs/bench.md]
+//
+// With -workloads it measures what Deployments cost a control plane, in the same hour beside Kubernetes' own of lab/original.
 package main
 
 import (
@@ -49,6 +51,7 @@ type bench struct {
 	dir   string
 	pods  int
 	watch time.Duration
+	warm  time.Duration // of planes that are compared, before the first look
 	load  string
 	rows  []row
 }
@@ -61,13 +64,19 @@ func main() {
 	sizes := flag.String("boards", "0,10,50,200", "how many boards to measure with, growing")
 	flag.IntVar(&b.pods, "pods", 2, "pods for each board")
 	flag.DurationVar(&b.watch, "watch", 2*time.Minute, "how long to watch each number of boards at rest")
+	flag.DurationVar(&b.warm, "warm", 4*time.Minute, "with -workloads: how long after the start nothing is measured")
 	flag.StringVar(&b.ledge, "binary", "bin/ledge", "ledge to measure")
 	out := flag.String("o", "bin/bench-fleet.json", "where the JSON goes")
 	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
+	workloads := flag.Bool("workloads", false, "measure Deployments beside Kubernetes' own control plane")
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // two hundred boards have much to say
 	counts, err := numbers(*sizes)
-	if err == nil {
+	switch {
+	case err != nil:
+	case *workloads:
+		err = b.workloads(ctx, *out, *page)
+	default:
 		err = b.run(ctx, counts, *out, *page)
 	}
 	if err != nil {
@@ -156,7 +165,7 @@ func (b *bench) join(ctx context.Context, g *errgroup.Group, p *plane, r *row, h
 	}
 	begin := time.Now()
 	for n := have; n < r.Boards; n++ {
-		board, err := newBoard(b.dir, n, p.url(), token)
+		board, err := newBoard(b.dir, n, "--server", p.url(), "--token", token.String())
 		if err != nil {
 			return err
 		}

@@ -27,12 +27,14 @@ type plane struct {
 	ledge, dir string
 	name, run  string
 	port       int
+	nodes      int      // of its own
+	flags      []string // more of them
 	brain      *exec.Cmd
 	http       *http.Client
 }
 
 func newPlane(ledge, dir string) *plane {
-	p := &plane{ledge: ledge, dir: dir, name: fmt.Sprintf("lf%d", os.Getpid())}
+	p := &plane{ledge: ledge, dir: dir, name: fmt.Sprintf("lf%d", os.Getpid()), nodes: 1}
 	p.run = filepath.Join("/run", p.name)
 	p.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(p.run, "ledge.sock"))
@@ -62,15 +64,16 @@ func (p *plane) start(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	p.brain = exec.CommandContext(ctx, p.ledge, "--run-dir", p.run, "serve", "--data-dir", p.data(), "--config", config,
-		"--listen", fmt.Sprintf("127.0.0.1:%d", p.port), "--bridge", p.name, "--cgroup-root", "/"+p.name, "--power-backend=none")
+	p.brain = exec.CommandContext(ctx, p.ledge, append([]string{"--run-dir", p.run, "serve", "--data-dir", p.data(), "--config", config,
+		"--listen", fmt.Sprintf("127.0.0.1:%d", p.port), "--bridge", p.name, "--cgroup-root", "/" + p.name, "--power-backend=none"},
+		p.flags...)...)
 	p.brain.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	p.brain.Stdout, p.brain.Stderr = log, log
 	p.brain.Cancel = func() error { return p.brain.Process.Signal(syscall.SIGTERM) }
 	if err := p.brain.Start(); err != nil {
 		return err
 	}
-	if err := p.settled(ctx, 1, 0); err != nil {
+	if err := p.settled(ctx, p.nodes, 0); err != nil {
 		text, readErr := os.ReadFile(log.Name())
 		return errors.Join(fmt.Errorf("%w; its log:\n%s", err, text), readErr)
 	}
