@@ -181,6 +181,11 @@ func TestFleet(t *testing.T) {
 	was := s.everywhere(s.plane, one, two)
 	s.replaced(two)
 	s.covered(two.name, was[two.name])
+	for _, b := range []*testBoard{s.plane, one} {
+		if now := s.covered(b.name, ""); now != was[b.name] {
+			t.Errorf("another board left, and the daemon of %s is %s, was %s", b.name, now, was[b.name])
+		}
+	}
 }
 
 // island cuts a board off, ends its container, and then all that a reboot ends; the pod runs all the same, and the control

@@ -52,6 +52,10 @@ var appsSteps = []step{
 		"autoscaled|Deployment/shop|/80%|Min replicas:|Max replicas:", ""},
 	{"kubectl delete hpa shop", `horizontalpodautoscaler.autoscaling "shop" deleted`, ""},
 	{"kubectl create deployment small --image=" + busyboxImage + " --dry-run=server", "deployment.apps/small created (server dry run)", ""},
+	{"kubectl create deployment small --image=" + busyboxImage + " -- sleep 1000 && kubectl rollout status deployment/small --timeout=60s && " +
+		"kubectl delete deployment small --cascade=background", "small created|successfully rolled out|deleted", "new"},
+	{"kubectl create deployment small --image=" + busyboxImage + " -- sleep 1000 && kubectl rollout status deployment/small --timeout=60s && " +
+		"kubectl delete deployment small", "small created|successfully rolled out|deleted", "old"},
 	{"kubectl describe deployment shop", "3 desired | 3 updated | 3 total | 3 available | 0 unavailable", ""},
 	{"kubectl describe deployment shop", "StrategyType:           RollingUpdate|25% max unavailable, 25% max surge|Progressing    True    NewReplicaSetAvailable|NewReplicaSet:   shop-|ScalingReplicaSet", ""},
 	{"kubectl describe rs -l app=shop", "Controlled By:  Deployment/shop|deployment.kubernetes.io/revision-history: 3", ""},

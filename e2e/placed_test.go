@@ -124,6 +124,15 @@ func (b *testBoard) steersPlaced(kind, name, text string) {
 	b.apply(strings.Replace(text, "value: red", "value: blue", 1))
 	rolled("blue")
 	b.says("REVISION   CHANGE-CAUSE\n1          <none>\n2          <none>\n", "rollout", "history", kind, name)
+	b.says(name+" ", "get", kind)
+	if kind == "statefulset" {
+		b.says("3 wanted, 3 new, 3 in all, 3 ready, 3 available", "describe", kind, name)
+		b.says(kind+"/"+name+" scaled", "scale", kind, name, "--replicas", "2")
+		b.eventually("one has gone", func() error { return contains(b.ledge("describe", kind, name), "2 wanted, 2 new, 2 in all, 2 ready") })
+	} else {
+		b.says("1 are to have a pod, 1 have one, 1 a new one, 1 a ready one", "describe", kind, name)
+		must(b.t, contains(b.ledge("scale", kind, name, "--replicas", "2"), "have no number of pods"))
+	}
 	b.says("value: red", "rollout", "history", kind, name, "--revision", "1")
 	b.says(kind+"/"+name+" rolled back to revision 1", "rollout", "undo", kind, name)
 	former := rolled("red")
