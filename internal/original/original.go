@@ -63,11 +63,12 @@ func start(t testing.TB, nodes []string, etcd ...string) *Plane {
 }
 
 // StartServer runs the API server, and nothing that writes to it by itself except what gives namespaces their account and empties them,
-// and what fills ClusterRoles that are made of others.
+// what fills ClusterRoles that are made of others, and what lets a VolumeAttributesClass go that no volume has.
 func StartServer(t testing.TB) *Plane {
 	t.Helper()
 	p := serve(t, nil, "--unsafe-no-fsync")
-	p.controllers(t, "namespace-controller,serviceaccount-controller,clusterrole-aggregation-controller")
+	p.controllers(t, "namespace-controller,serviceaccount-controller,clusterrole-aggregation-controller,"+
+		"volumeattributesclass-protection-controller")
 	return p
 }
 
