@@ -133,10 +133,13 @@ func (c card) Remove(ctx context.Context, id string) error {
 	return err
 }
 
+// bare is how many pods of a fleet nobody makes again but the user.
+const bare = 3
+
 func newFleet(t *testing.T, boards int) *fleet {
 	was := debug.SetGCPercent(400) // a heap of tens of MiB; what it holds is weighed after a collection
 	t.Cleanup(func() { debug.SetGCPercent(was) })
-	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: 2 * boards,
+	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3*boards + bare, kept: 3 * boards,
 		tallies: map[types.UID]tally{}, began: map[string]types.UID{}}
 	f.plane = f.member("plane")
 	var err error

@@ -23,7 +23,7 @@ import (
 	"ledge/runtime"
 )
 
-// control has controllers keep two thirds of the pods: one of them on each board, of the others half by number and half by name.
+// control has controllers keep all pods but a few: a third of them one on each board, a third by number and a third by name.
 func (f *fleet) control() {
 	f.Helper()
 	about := func(name string) (metav1.ObjectMeta, *metav1.LabelSelector, corev1.PodTemplateSpec) {
@@ -31,15 +31,14 @@ func (f *fleet) control() {
 		return metav1.ObjectMeta{Namespace: p.Namespace, Name: name}, &metav1.LabelSelector{MatchLabels: kept},
 			corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kept": name, wantLabel: WantSteady}}, Spec: p.Spec}
 	}
-	half := int32(len(f.boards) / 2)
-	rest := int32(len(f.boards)) - half
+	n := int32(len(f.boards))
 	meta, selector, template := about("deployed")
 	_, err := api.Create(f.user(), f.local, apps.Deployments, &appsv1.Deployment{ObjectMeta: meta,
-		Spec: appsv1.DeploymentSpec{Replicas: &half, Selector: selector, Template: template}})
+		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: selector, Template: template}})
 	f.must(err)
 	meta, selector, template = about("ordered")
 	_, err = api.Create(f.user(), f.local, apps.StatefulSets, &appsv1.StatefulSet{ObjectMeta: meta,
-		Spec: appsv1.StatefulSetSpec{Replicas: &rest, Selector: selector, Template: template}})
+		Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: selector, Template: template}})
 	f.must(err)
 	meta, selector, template = about("everywhere")
 	_, err = api.Create(f.user(), f.local, apps.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta,

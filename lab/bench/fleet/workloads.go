@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"ledge/api"
 	"ledge/api/apps"
@@ -131,10 +130,12 @@ func (b *bench) compare(ctx context.Context, sides []*side) (quiet, busy []stand
 		return nil, nil, err
 	}
 	for _, s := range sides {
+		var names []string
 		for i := range restingWorkloads {
-			if err := s.remove(ctx, resting(i)); err != nil {
-				return nil, nil, err
-			}
+			names = append(names, resting(i))
+		}
+		if err := s.remove(ctx, names...); err != nil {
+			return nil, nil, err
 		}
 	}
 	for _, c := range []struct{ replicas, turns int }{{1, 7}, {10, 5}, {50, 3}} {
@@ -190,15 +191,16 @@ func (s *side) turn(ctx context.Context, name string, replicas int32) error {
 	return s.remove(ctx, name)
 }
 
-// remove deletes a Deployment, and waits until its pods have gone.
-func (s *side) remove(ctx context.Context, name string) error {
-	if _, err := s.client.Delete(ctx, apps.Deployments, "default", name,
-		api.DeleteOptions{Propagation: metav1.DeletePropagationBackground}); err != nil {
-		return err
+// remove deletes Deployments, and waits until there are no pods.
+func (s *side) remove(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if _, err := s.client.Delete(ctx, apps.Deployments, "default", name,
+			api.DeleteOptions{Propagation: metav1.DeletePropagationBackground}); err != nil {
+			return err
+		}
 	}
-	return s.until(ctx, "its pods are gone", func() (bool, error) {
-		list, err := s.client.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Namespace: "default",
-			Labels: labels.SelectorFromSet(labels.Set{"app": name})}})
+	return s.until(ctx, "the pods are gone", func() (bool, error) {
+		list, err := s.client.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Namespace: "default"}})
 		return err == nil && len(list.Items) == 0, err
 	})
 }
