@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// meant are the fields of an autoscaler and of what keeps pods from it that are honoured; those of a metric that are refused have "!" in front
-// (TestRefused tries them).
+// meant are the fields of autoscalers and of budgets that are honoured; those of a metric that are refused have "!" in front (TestRefused
+// tries them).
 var meant = map[reflect.Type][]string{
 	reflect.TypeFor[autoscalingv2.HorizontalPodAutoscalerSpec](): {"scaleTargetRef.kind", "scaleTargetRef.name", "scaleTargetRef.apiVersion",
 		"minReplicas", "maxReplicas", "metrics.type", "!metrics.object", "!metrics.pods", "!metrics.external", "metrics.resource.name",
@@ -58,7 +58,8 @@ func walk(typ reflect.Type, at string, out *[]string) {
 		for f.Type.Kind() == reflect.Pointer || f.Type.Kind() == reflect.Slice {
 			f.Type = f.Type.Elem()
 		}
-		whole := []reflect.Type{reflect.TypeFor[metav1.LabelSelector](), reflect.TypeFor[intstr.IntOrString](), reflect.TypeFor[resource.Quantity]()}
+		whole := []reflect.Type{reflect.TypeFor[metav1.LabelSelector](), reflect.TypeFor[intstr.IntOrString](),
+			reflect.TypeFor[resource.Quantity]()}
 		if f.Type.Kind() == reflect.Struct && !slices.Contains(whole, f.Type) {
 			walk(f.Type, at+name+".", out)
 		} else {
