@@ -41,7 +41,8 @@ func ingressPod() corev1.PodSpec {
 			Env: []corev1.EnvVar{{Name: "NODE", ValueFrom: fieldRef("spec.nodeName")}, {Name: "GOMEMLIMIT", Value: "160MiB"},
 				{Name: "GOGC", Value: "50"}},
 			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: ingressPlain, HostPort: 80, Protocol: corev1.ProtocolTCP},
-				{Name: "https", ContainerPort: ingressTLS, HostPort: 443, Protocol: corev1.ProtocolTCP}},
+				{Name: "https", ContainerPort: ingressTLS, HostPort: 443, Protocol: corev1.ProtocolTCP},
+				{Name: "metrics", ContainerPort: ingressHealth, Protocol: corev1.ProtocolTCP}},
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("192Mi")},
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("24Mi")}},
 			// The first Ingress should not wait for the second look of the readiness probe. While the control plane is away none is ready.

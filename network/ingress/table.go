@@ -37,6 +37,7 @@ type host struct {
 // Route is where a request goes.
 type Route struct {
 	Of      types.NamespacedName // the Ingress
+	Host    string               // of the rule, in small letters; "" for all hosts
 	Backend Backend
 	networking.Wishes
 
@@ -139,11 +140,13 @@ func (b *builder) add(i *networkingv1.Ingress) {
 		if r.HTTP != nil {
 			for j := range r.HTTP.Paths {
 				if to := route(&r.HTTP.Paths[j].Backend); to != nil {
+					to.Host = name
 					b.addPath(name, &r.HTTP.Paths[j], to)
 				}
 			}
 		}
 		if to := route(i.Spec.DefaultBackend); name != "" && to != nil {
+			to.Host = name
 			b.addRest(name, to)
 		}
 	}

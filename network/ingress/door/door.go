@@ -34,11 +34,12 @@ func Main(args []string) error {
 	f := flag.NewFlagSet("ingress", flag.ContinueOnError)
 	node := f.String("node", "", "name of the `board`, for events")
 	connections := f.Int("connections", 1024, "the most `connections` of clients at one time; half as many requests are led on")
+	log := f.Bool("access-log", false, "one line of the log for each request, 100 in a second at most")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	if f.NArg() > 0 || *connections < 2 {
-		return fmt.Errorf("usage: ledge applet ingress [-node NAME] [-connections N]")
+		return fmt.Errorf("usage: ledge applet ingress [-node NAME] [-connections N] [-access-log]")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -51,7 +52,7 @@ func Main(args []string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return events.Run(ctx) })
 	g.Go(func() error { return d.Run(ctx) })
-	g.Go(func() error { return serve(ctx, d, *connections) })
+	g.Go(func() error { return serve(ctx, d, *connections, newTally(*log)) })
 	slog.Info("taking requests in", "node", *node, "connections", *connections)
 	return g.Wait()
 }

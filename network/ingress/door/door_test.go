@@ -76,7 +76,7 @@ func open(t *testing.T, most int) *rig {
 		}
 		listeners[i] = l
 	}
-	r.plain, r.tls, r.s = listeners[0].Addr().String(), listeners[1].Addr().String(), newServer(r.d, most)
+	r.plain, r.tls, r.s = listeners[0].Addr().String(), listeners[1].Addr().String(), newServer(r.d, most, newTally(true))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.s.run(ctx, listeners[0], listeners[1]) }()

@@ -145,6 +145,12 @@ type patient struct {
 	rc     *http.ResponseController
 	stream bool // of HTTP/2: the time of a stream runs also while nobody writes
 	set    time.Time
+
+	code  int // of the answer
+	bytes int64
+	host  string // of the rule that was followed
+	of    string // its Ingress
+	end   string // the endpoint that was asked last
 }
 
 func newPatient(w http.ResponseWriter, r *http.Request) *patient {
@@ -156,20 +162,32 @@ func newPatient(w http.ResponseWriter, r *http.Request) *patient {
 // Unwrap is for http.ResponseController.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
+// WriteHeader notes the code of the answer; those before it (100 to 199) are none, but for the one that ends HTTP.
+func (p *patient) WriteHeader(code int) {
+	if (code >= 200 || code == http.StatusSwitchingProtocols) && p.code == 0 {
+		p.code = code
+	}
+	p.ResponseWriter.WriteHeader(code)
+}
+
 func (p *patient) Write(b []byte) (int, error) {
+	if p.code == 0 {
+		p.code = http.StatusOK
+	}
 	if now := time.Now(); p.stream || now.Sub(p.set) > time.Second {
 		p.set = now
 		_ = p.rc.SetWriteDeadline(now.Add(stallTime)) // a connection that is closed says so by itself
 	}
 	n, err := p.ResponseWriter.Write(b)
+	p.bytes += int64(n)
 	if p.stream {
 		_ = p.rc.SetWriteDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// end bounds what the server itself still writes.
-func (p *patient) end() { _ = p.rc.SetWriteDeadline(time.Now().Add(stallTime)) }
+// over bounds what the server itself still writes.
+func (p *patient) over() { _ = p.rc.SetWriteDeadline(time.Now().Add(stallTime)) }
 
 // slowBody is a body of HTTP/1, which has to come piece by piece. A stream of HTTP/2 may be silent for long (gRPC); whether somebody is
 // still there is asked by pings.

@@ -31,9 +31,10 @@ type proxy struct {
 	reverse *httputil.ReverseProxy
 	plain   http.RoundTripper // to endpoints
 	h2c     http.RoundTripper
+	told    *tally
 }
 
-func newProxy(present func() *present, most int) *proxy {
+func newProxy(present func() *present, most int, told *tally) *proxy {
 	dialer := &net.Dialer{Timeout: dialTime}
 	transport := func() *http.Transport {
 		return &http.Transport{DialContext: dialer.DialContext, MaxIdleConns: 256, MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute,
@@ -43,7 +44,7 @@ func newProxy(present func() *present, most int) *proxy {
 	plain, h2c := transport(), transport()
 	plain.Protocols.SetHTTP1(true)
 	h2c.Protocols.SetUnencryptedHTTP2(true)
-	p := &proxy{present: present, shares: newShares(most), plain: plain, h2c: h2c}
+	p := &proxy{present: present, shares: newShares(most), plain: plain, h2c: h2c, told: told}
 	p.reverse = &httputil.ReverseProxy{Rewrite: rewrite, Transport: p, ErrorHandler: failed, BufferPool: &buffers{},
 		ErrorLog: log.New(io.Discard, "", 0)} // what strangers do is no news
 	return p
@@ -53,14 +54,22 @@ func newProxy(present func() *present, most int) *proxy {
 type journey struct {
 	pool   *pool
 	client netip.Addr
+	out    *patient
 }
 
 type journeyKey struct{}
 
 // ServeHTTP leads one request on, or says why not.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := newPatient(w, r)
-	defer out.end()
+	out, began := newPatient(w, r), time.Now()
+	defer func() { // also of an answer that broke off
+		out.over()
+		p.told.answered(out, r, time.Since(began))
+	}()
+	p.lead(out, r)
+}
+
+func (p *proxy) lead(out *patient, r *http.Request) {
 	now := p.present()
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if now == nil || err != nil || r.Method == http.MethodConnect {
@@ -73,6 +82,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	host := hostOf(r.Host)
 	to := now.table.Route(host, r.URL.Path)
+	if to != nil {
+		out.host, out.of = to.Host, to.Of.String()
+	}
 	switch {
 	case to == nil:
 		refuse(out, http.StatusNotFound, "no ingress leads from here")
@@ -81,7 +93,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(out, http.StatusBadRequest, "which host?")
 		return
 	case to.Redirect && r.TLS == nil:
-		w.Header().Set("Location", encrypted(host, r.URL))
+		out.Header().Set("Location", encrypted(host, r.URL))
 		refuse(out, http.StatusPermanentRedirect, "ask by https")
 		return
 	}
@@ -100,12 +112,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	who := clientOf(at.Addr())
 	if !p.shares.enter(who) {
-		w.Header().Set("Retry-After", "1")
+		out.Header().Set("Retry-After", "1")
 		refuse(out, http.StatusServiceUnavailable, "too many requests at one time")
 		return
 	}
 	defer p.shares.leave(who)
-	j := &journey{pool: pool, client: at.Addr().Unmap()}
+	j := &journey{pool: pool, client: at.Addr().Unmap(), out: out}
 	r = r.WithContext(context.WithValue(r.Context(), journeyKey{}, j))
 	if r.Body != nil && r.Body != http.NoBody {
 		body := r.Body
@@ -187,6 +199,7 @@ func (p *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 		out := *r
 		u := *r.URL
 		u.Host = order(try).String()
+		j.out.end = u.Host
 		if out.URL = &u; body != nil {
 			out.Body = body
 		}
@@ -226,6 +239,9 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 	case isLarge:
 		refuse(w, http.StatusRequestEntityTooLarge, "the body has more than "+strconv.FormatInt(large.Limit, 10)+" bytes")
 	case r.Context().Err() != nil: // the client has gone
+		if p, ok := w.(*patient); ok {
+			p.code = clientGone
+		}
 		w.WriteHeader(http.StatusBadGateway)
 	case isTimeout && timeout.Timeout() && !notTaken(err):
 		refuse(w, http.StatusGatewayTimeout, "no answer in time")

@@ -24,8 +24,8 @@ type server struct {
 	handler *proxy
 }
 
-func newServer(d *follower, most int) *server {
-	s := &server{shares: newShares(most), handler: newProxy(d.present.Load, most/2)}
+func newServer(d *follower, most int, told *tally) *server {
+	s := &server{shares: newShares(most), handler: newProxy(d.present.Load, most/2, told)}
 	s.http = &http.Server{Handler: s.handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
 		ConnState: upgraded, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.certificate},
@@ -63,7 +63,7 @@ func (s *server) run(ctx context.Context, plain, encrypted net.Listener) error {
 }
 
 // serve opens the ports of the pod.
-func serve(ctx context.Context, d *follower, most int) error {
+func serve(ctx context.Context, d *follower, most int, told *tally) error {
 	var ports [3]net.Listener
 	for i, n := range []int{PlainPort, TLSPort, HealthPort} {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf(":%d", n))
@@ -75,6 +75,11 @@ func serve(ctx context.Context, d *follower, most int) error {
 	}
 	health := &http.Server{ReadHeaderTimeout: headerTime, WriteTimeout: headerTime, IdleTimeout: headerTime, MaxHeaderBytes: 4 << 10,
 		ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/metrics" {
+				w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+				told.metrics(w)
+				return
+			}
 			if !d.ready() && r.URL.Path != "/healthz" {
 				refuse(w, http.StatusServiceUnavailable, "not everything was heard yet")
 				return
@@ -82,7 +87,7 @@ func serve(ctx context.Context, d *follower, most int) error {
 			refuse(w, http.StatusOK, "ready")
 		})}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return newServer(d, most).run(ctx, ports[0], ports[1]) })
+	g.Go(func() error { return newServer(d, most, told).run(ctx, ports[0], ports[1]) })
 	g.Go(func() error {
 		if err := health.Serve(&hall{ports[2], newShares(32)}); !errors.Is(err, http.ErrServerClosed) {
 			return err

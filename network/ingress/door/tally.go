@@ -1,0 +1,124 @@
+package door
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// What is told of requests is bounded, whoever asks for what.
+const (
+	mostSeries = 4096 // counters; what is beyond them is counted together
+	mostLines  = 100  // of the access log in a second
+	mostPath   = 256  // bytes of a path in the access log
+)
+
+// others are the hosts that have no counters of their own, because there are too many.
+const others = "_other"
+
+// clientGone is the code of a request whose client went before the answer.
+const clientGone = 499
+
+// series is what one counter counts. The host is that of a rule, never what a stranger says.
+type series struct {
+	host string
+	code int
+}
+
+// spent is how many answers took how long.
+type spent struct {
+	count   uint64
+	seconds float64
+}
+
+// tally counts requests, and notes them in the log where that is wanted.
+type tally struct {
+	log bool
+
+	mu       sync.Mutex
+	requests map[series]uint64
+	took     map[string]spent // by host
+	second   int64            // of the log
+	lines    int
+	left     uint64 // lines that were too many
+}
+
+func newTally(log bool) *tally {
+	return &tally{log: log, requests: map[series]uint64{}, took: map[string]spent{}}
+}
+
+// answered is a request that has its answer. The time of a connection that became something else says nothing of answers.
+func (t *tally) answered(p *patient, r *http.Request, took time.Duration) {
+	p.code = cmp.Or(p.code, http.StatusOK) // what net/http sends when nothing was written
+	line, left := t.count(p, took)
+	if left > 0 {
+		slog.Warn("requests are not in the log", "number", left, "why", fmt.Sprintf("it takes %d in a second", mostLines))
+	}
+	if !line {
+		return
+	}
+	path := r.URL.Path
+	if len(path) > mostPath {
+		path = path[:mostPath] + "..."
+	}
+	slog.Info("request", "client", r.RemoteAddr, "host", cut(r.Host), "method", cut(r.Method), "path", path, "protocol", r.Proto,
+		"code", p.code, "bytes", p.bytes, "took", took.Round(time.Microsecond), "ingress", p.of, "endpoint", p.end)
+}
+
+// cut is a stranger's word as the log takes it.
+func cut(word string) string { return word[:min(len(word), mostPath)] }
+
+// count says whether the request has a line in the log, and how many lines were left out in the second before.
+func (t *tally) count(p *patient, took time.Duration) (line bool, left uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := series{p.host, p.code}
+	if _, had := t.requests[s]; !had && len(t.requests) >= mostSeries {
+		s = series{others, p.code / 100 * 100}
+	}
+	t.requests[s]++
+	if p.code != http.StatusSwitchingProtocols {
+		of := t.took[s.host]
+		t.took[s.host] = spent{of.count + 1, of.seconds + took.Seconds()}
+	}
+	if !t.log {
+		return false, 0
+	}
+	if now := time.Now().Unix(); now != t.second {
+		left, t.second, t.lines, t.left = t.left, now, 0, 0
+	}
+	if t.lines++; t.lines > mostLines {
+		t.left++
+		return false, left
+	}
+	return true, left
+}
+
+// metrics are the counters in the text format of Prometheus.
+func (t *tally) metrics(w io.Writer) {
+	t.mu.Lock()
+	requests, took := maps.Clone(t.requests), maps.Clone(t.took)
+	t.mu.Unlock()
+	b := bufio.NewWriter(w)
+	defer b.Flush() // who has gone needs none
+	const total, time = "ledge_ingress_requests_total", "ledge_ingress_request_duration_seconds"
+	fmt.Fprintf(b, "# HELP %s Requests, by the host of the rule and the code of the answer.\n# TYPE %[1]s counter\n", total)
+	for _, s := range slices.SortedFunc(maps.Keys(requests), func(x, y series) int {
+		return cmp.Or(cmp.Compare(x.host, y.host), cmp.Compare(x.code, y.code))
+	}) {
+		fmt.Fprintf(b, "%s{host=%q,code=\"%d\"} %d\n", total, s.host, s.code, requests[s])
+	}
+	fmt.Fprintf(b, "# HELP %s From a request's headers to the end of its answer.\n# TYPE %[1]s summary\n", time)
+	for _, host := range slices.Sorted(maps.Keys(took)) {
+		fmt.Fprintf(b, "%s_sum{host=%q} %s\n", time, host, strconv.FormatFloat(took[host].seconds, 'g', -1, 64))
+		fmt.Fprintf(b, "%s_count{host=%q} %d\n", time, host, took[host].count)
+	}
+}
