@@ -134,7 +134,7 @@ func backend(t *testing.T, h2c bool, do http.HandlerFunc) netip.AddrPort {
 }
 
 // gone is an address where nobody listens.
-func gone(t *testing.T) netip.AddrPort {
+func gone(t testing.TB) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -723,4 +723,35 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	_ = networking.Pods
+}
+
+// TestBackendGoes: while many ask, an endpoint ends before anybody hears of it. Those who only read lose nothing.
+func TestBackendGoes(t *testing.T) {
+	r := open(t, 200)
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	stays, goes := backend(t, false, ok), httptest.NewServer(ok)
+	r.lead(at(stays, netip.MustParseAddrPort(goes.Listener.Addr().String())), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		c := r.client(one)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if code, text, _ := r.ask(c, "GET", "http://a.test/", nil); code != 200 {
+					t.Errorf("%d %s", code, text)
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	more := func(n int64) {
+		for until := asked.Load() + n; asked.Load() < until; time.Sleep(time.Millisecond) {
+		}
+	}
+	more(200)
+	goes.Close()
+	more(200)
+	cancel()
+	all.Wait()
 }
