@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ledge/host/heap"
+	"ledge/lab/bench/measure"
 	"ledge/network/dns"
 	"ledge/network/service"
 )
@@ -35,6 +38,13 @@ func tool(name string, args ...string) error {
 
 // namesChild answers for n Services, as the agent of a board does.
 func namesChild(ctx context.Context, at, resolver string, n int) error {
+	debug.FreeOSMemory()
+	_, empty, err := measure.PSS(os.Getpid())
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%.3g\n", empty)
+	go heap.Run(ctx) // as a node's
 	heard := service.NewHeard()
 	for i := range n {
 		s, e := object(i)
@@ -115,7 +125,7 @@ func (b *bench) askedTheirs(ctx context.Context, binary string, n int, resolver 
 
 // asked starts a server and asks it.
 func (b *bench) asked(ctx context.Context, what string, n int, at string, args ...string) error {
-	pid, _, end, err := start(ctx, "", args...)
+	pid, said, end, err := start(ctx, "", args...)
 	if err != nil {
 		return err
 	}
@@ -153,7 +163,15 @@ func (b *bench) asked(ctx context.Context, what string, n int, at string, args .
 		note += fmt.Sprintf("; %d wrong or without an answer", wrong.Load())
 	}
 	b.add("questions for names of the cluster", what, float64(answered.Load())/time.Since(began).Seconds(), "/s", note)
-	b.memory(what+", after these questions", pid, "")
+	time.Sleep(heap.First + 2*time.Second)
+	before := ""
+	if args[1] == "-child" {
+		if before, err = said(); err != nil {
+			return err
+		}
+		before = "; before it knew a name it had " + before
+	}
+	b.memory(what+", at rest after these questions", pid, before)
 	return b.outsideNames(what, at)
 }
 
