@@ -246,6 +246,9 @@ func TestIngress(t *testing.T) {
 	time.Sleep(time.Second)
 	people.lostNone(t, "the brain was killed")
 
+	k.steps("new", []step{{"kubectl create secret tls shop --cert=cert.pem --key=key.pem --dry-run=client -o yaml | kubectl apply -f -", "configured", ""}})
+	killDoor(t, b, k)
+
 	// The account reads what Ingresses name, and nothing else.
 	k.steps("new", []step{
 		{"kubectl create secret generic private --from-literal=a=b", "created", ""},
@@ -270,6 +273,30 @@ func TestIngress(t *testing.T) {
 		t.Errorf("somebody answers: %s", text)
 	}
 	k.steps("new", []step{{"kubectl delete ingress,service,deployment --all --wait", "deleted", ""}})
+}
+
+// killDoor kills the pod's program while many ask. Who asks meanwhile has no answer, but never a wrong one; it is soon back.
+func killDoor(t *testing.T, b *testBoard, k *client) {
+	name, err := k.sh(t.Context(), "kubectl -n kube-system get pods -o jsonpath={.items[0].metadata.name}").Output()
+	must(t, err)
+	pid := b.processOf(string(name))
+	people := comeAll(t, b, "http://shop.test/", "https://shop.test/")
+	time.Sleep(200 * time.Millisecond)
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+	died := time.Now()
+	b.eventually("the pod answers again", func() error {
+		text, _, err := fetched(comers(t, b, false), "http://shop.test/")
+		return errors.Join(err, contains(text, " 200 shop-"))
+	})
+	t.Logf("%v without an answer", time.Since(died).Round(time.Millisecond))
+	people.stop()
+	if last := fmt.Sprint(people.last.Load()); people.lost.Load() > 0 && !strings.Contains(last, "http://shop.test/  ") &&
+		!strings.Contains(last, "https://shop.test/  ") {
+		t.Errorf("a wrong answer while nobody was there: %s", last)
+	}
+	people = comeAll(t, b, "http://shop.test/", "https://shop.test/")
+	time.Sleep(500 * time.Millisecond)
+	people.lostNone(t, "the pod was killed")
 }
 
 func websocket(t *testing.T, b *testBoard) {

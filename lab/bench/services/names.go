@@ -138,6 +138,10 @@ func (b *bench) asked(ctx context.Context, what string, n int, at string, args .
 			return fmt.Errorf("%s does not know %s: %w", what, last, errors.Join(err, ctx.Err()))
 		}
 	}
+	_, used, err := measure.Spent(pid)
+	if err != nil {
+		return err
+	}
 	var answered, wrong atomic.Int64
 	var all sync.WaitGroup
 	began := time.Now()
@@ -158,7 +162,11 @@ func (b *bench) asked(ctx context.Context, what string, n int, at string, args .
 		})
 	}
 	all.Wait()
-	note := "16 pods, each waits for its answer"
+	_, now, err := measure.Spent(pid)
+	if err != nil {
+		return err
+	}
+	note := fmt.Sprintf("%d µs of its processor time each; 16 pods, each waits for its answer", int64((now-used)*1e6)/max(1, answered.Load()))
 	if wrong.Load() > 0 {
 		note += fmt.Sprintf("; %d wrong or without an answer", wrong.Load())
 	}

@@ -17,6 +17,9 @@ import (
 // lastWords is how long requests that are under way have when the pod ends.
 const lastWords = 25 * time.Second
 
+// firstWords is how long those who come may have to wait until the pod knows where requests go.
+const firstWords = 3 * time.Second
+
 // server takes requests in on two listeners.
 type server struct {
 	http    *http.Server
@@ -62,6 +65,20 @@ func (s *server) run(ctx context.Context, plain, encrypted net.Listener) error {
 	return g.Wait()
 }
 
+// settle waits until everything was heard: the kernel keeps those who come meanwhile. Without that, a program that was killed and started
+// again would have no certificate for the first of them. When the control plane is away, they are told so.
+func settle(ctx context.Context, ready func() bool) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); !ready() && time.Since(began) < firstWords; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 // serve opens the ports of the pod.
 func serve(ctx context.Context, d *follower, most int, told *tally) error {
 	var ports [3]net.Listener
@@ -87,7 +104,10 @@ func serve(ctx context.Context, d *follower, most int, told *tally) error {
 			refuse(w, http.StatusOK, "ready")
 		})}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return newServer(d, most, told).run(ctx, ports[0], ports[1]) })
+	g.Go(func() error {
+		settle(ctx, d.ready)
+		return newServer(d, most, told).run(ctx, ports[0], ports[1])
+	})
 	g.Go(func() error {
 		if err := health.Serve(&hall{ports[2], newShares(32)}); !errors.Is(err, http.ErrServerClosed) {
 			return err

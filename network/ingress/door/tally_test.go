@@ -141,3 +141,16 @@ func TestTallyIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestSettle: nobody is taken in before everything was heard, but for long nobody waits.
+func TestSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, heard := range []time.Duration{0, time.Second, time.Hour} {
+			began := time.Now()
+			settle(t.Context(), func() bool { return time.Since(began) >= heard })
+			if took := time.Since(began); took != min(heard, firstWords) {
+				t.Errorf("heard after %v: %v", heard, took)
+			}
+		}
+	})
+}
