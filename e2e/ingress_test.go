@@ -295,7 +295,12 @@ func killDoor(t *testing.T, b *testBoard, k *client) {
 		t.Errorf("a wrong answer while nobody was there: %s", last)
 	}
 	people = comeAll(t, b, "http://shop.test/", "https://shop.test/")
-	time.Sleep(500 * time.Millisecond)
+	b.eventually("many have asked", func() error {
+		if n := people.asked.Load(); n < 60 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
 	people.lostNone(t, "the pod was killed")
 }
 
