@@ -149,8 +149,8 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// callAll has clients connect to each address again and again, from a pod and from the machine. LEDGE_LONG makes them so many that a machine
-// which is not busy sees 1,000 connections and more in a second.
+// callAll has clients connect to each address again and again, from a pod and from the machine. LEDGE_LONG makes them so many that a
+// machine which is not busy sees 1,000 connections and more in a second.
 func callAll(t *testing.T, pid int, addresses ...string) *crowd {
 	c := &crowd{}
 	ctx, cancel := context.WithCancel(context.Background())
