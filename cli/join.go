@@ -56,7 +56,9 @@ func joinVerb(ctx context.Context, c *Command) error {
 	case other:
 		return fmt.Errorf("join: %s has something in it and no store of a node (such as %s): give the --data-dir of a node", dataDir, place.DataMarks[0])
 	}
-	who, err := rest.OpenAccess(o.kubeconfig)
+	floor := c.app.Build.ClockFloor(dataDir)
+	now := func() time.Time { return later(time.Now(), floor) }
+	who, err := rest.OpenAccess(o.kubeconfig, now)
 	if err != nil {
 		return err
 	}
@@ -64,8 +66,8 @@ func joinVerb(ctx context.Context, c *Command) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	dir, floor := join.Dir(dataDir), c.app.Build.ClockFloor(dataDir)
-	n, err := join.Open(join.Config{Dir: dir, Node: name, Now: func() time.Time { return later(time.Now(), floor) }})
+	dir := join.Dir(dataDir)
+	n, err := join.Open(join.Config{Dir: dir, Node: name, Now: now})
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func (s *Settings) Where() error {
 	at, joined := join.JoinedAt(join.Dir(o.DataDir))
 	if joined && o.Token == "" {
 		if len(o.Servers) > 0 && !slices.Contains(o.Servers, at) {
-			s.note("this board has joined a Kubernetes and stays there; a token of another control plane moves it", "joined", at, "server", o.Servers)
+			s.note("this board has joined a Kubernetes and stays there; a token of a control plane of ledge moves it, and one of another Kubernetes once "+
+				join.Dir(o.DataDir)+" is removed", "joined", at, "server", o.Servers)
 		}
 		s.atKubernetes()
 		return nil

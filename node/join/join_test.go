@@ -226,7 +226,7 @@ func play(t *testing.T) *played {
 	must(t, err)
 	p.server = httptest.NewUnstartedServer(p)
 	leaf := p.ca.sign(t, pkix.Name{CommonName: "kube-apiserver"}, key.Public(), func(c *x509.Certificate) {
-		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		c.ExtKeyUsage, c.NotAfter = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, p.ca.cert.NotAfter
 	})
 	block, _ := pem.Decode(leaf)
 	p.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert,
@@ -480,10 +480,10 @@ func TestLies(t *testing.T) {
 			p.issue = func(t *testing.T, _ *x509.CertificateRequest) []byte {
 				return p.ca.sign(t, node, another.Public(), nil)
 			}
-		}, "another key", true},
+		}, "another key; have", true},
 		"for servers": {issue(node, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), "not for clients", true},
 		"ended":       {issue(node, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }), "has ended already", true},
-		"garbage":     {func(p *played) { p.issue = func(*testing.T, *x509.CertificateRequest) []byte { return []byte("x") } }, "no certificate", true},
+		"garbage":     {func(p *played) { p.issue = func(*testing.T, *x509.CertificateRequest) []byte { return []byte("x") } }, "cannot be read: no certificate", true},
 		"denied":      {status("Denied"), "is denied (Nope", true},
 		"failed":      {status("Failed"), "is not signed (Nope", true},
 		"a stranger's request": {func(p *played) {
@@ -525,6 +525,9 @@ func TestLies(t *testing.T) {
 		_, final := errors.AsType[*Refusal](err)
 		if err == nil || !strings.Contains(err.Error(), tc.fails) || final != tc.final || n.Joined() || len(err.Error()) > 1000 {
 			t.Errorf("%s: %v, final %t", name, err, final)
+		}
+		if final && len(p.requests) > 0 && p.instead == nil && !strings.Contains(err.Error(), "kubectl delete csr node-csr-") {
+			t.Errorf("%s: nobody can act on %v", name, err)
 		}
 	}
 }
@@ -611,6 +614,20 @@ func TestAfterAMonth(t *testing.T) {
 	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "another one's CA") {
 		t.Error("a ticket for another control plane:", err)
 	}
+	c.Ticket, c.Server = ticket(t, tokenText), "https://127.0.0.1:1"
+	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "to move it, remove "+c.Dir) || !strings.Contains(err.Error(), p.server.URL) {
+		t.Error("a token of another control plane, without a hash:", err)
+	}
+	for _, same := range []string{p.server.URL, p.server.URL + "/", strings.ToUpper(p.server.URL[:5]) + p.server.URL[5:]} {
+		c.Server = same
+		n, err := Open(c)
+		must(t, err)
+		n.Close()
+	}
+	c.Ticket, c.Server = ticket(t, tokenText+" "+p.ca.pin()), "https://127.0.0.1:1" // the hash proves that it is another way to the same one
+	n, err = Open(c)
+	must(t, err)
+	n.Close()
 	c.Ticket, c.Node = nil, "pi2"
 	if _, err := Open(c); err == nil || !strings.Contains(err.Error(), "--hostname-override pi1") {
 		t.Error("another name:", err)
@@ -659,6 +676,28 @@ func TestJoinBy(t *testing.T) {
 	if err := n.Renew(t.Context()); err != nil {
 		must(t, n.Renew(t.Context()))
 	}
+	// The control plane decides at the same moment: who comes second looks again.
+	for _, method := range []string{http.MethodPost, http.MethodPut} {
+		p.requests, p.approve = map[string]*signingRequest{}, method == http.MethodPost
+		lost := 0
+		p.instead = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != method || lost > 0 {
+				return false
+			}
+			lost++
+			for _, csr := range p.requests {
+				csr.Status.Conditions = []condition{{Type: "Approved", Status: "True"}}
+				p.give(csr)
+			}
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprint(w, `{"kind":"Status","message":"the object has been modified; please apply your changes to the latest version and try again"}`)
+			return true
+		}
+		if _, err := n.JoinBy(t.Context(), who); err != nil || lost != 1 {
+			t.Errorf("%s: %v after %d conflicts", method, err, lost)
+		}
+	}
+	p.instead = nil
 	// One that is never signed: it waits as long as it is told, and says for what.
 	p.issue = func(*testing.T, *x509.CertificateRequest) []byte { return nil }
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -682,5 +721,43 @@ func TestRenewAt(t *testing.T) {
 	}
 	if len(seen) < 15 {
 		t.Errorf("only %d times of 20", len(seen))
+	}
+}
+
+// TestCutAfterKept: a power cut between the new certificate and the end of its request leaves no key that is asked for again.
+func TestCutAfterKept(t *testing.T) {
+	p := play(t)
+	c := p.config(t, ticket(t, tokenText))
+	n := open(t, c)
+	must(t, joined(t, n))
+	n.Close()
+	data, err := encodePair(n.key, nil)
+	must(t, err)
+	next := filepath.Join(c.Dir, nextFile)
+	must(t, os.WriteFile(next, data, 0o600))
+	n = open(t, c)
+	if _, err := os.Stat(next); err == nil {
+		t.Error("the present key is the next one too")
+	}
+	_, waits := errors.AsType[*Pending](n.Renew(t.Context()))
+	n.Close()
+	before, err := os.ReadFile(next)
+	must(t, err)
+	n = open(t, c)
+	if after, err := os.ReadFile(next); err != nil || !waits || !slices.Equal(before, after) {
+		t.Error("the key of a request that waits is gone:", err)
+	}
+}
+
+// TestClockOfTheBoard: a board that knows by its floor what day it is believes that, not its clock that begins in the past.
+func TestClockOfTheBoard(t *testing.T) {
+	p := play(t)
+	c := p.config(t, ticket(t, tokenText))
+	n := open(t, c)
+	must(t, joined(t, n))
+	later := func() time.Time { return time.Now().Add(2000 * time.Hour) } // the CA has ended by then
+	n.cfg.Now = later
+	if err := n.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "expired") {
+		t.Error(err)
 	}
 }

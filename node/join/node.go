@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,7 +90,23 @@ func Open(c Config) (_ *Node, failed error) {
 	if err != nil {
 		return nil, fmt.Errorf("this board's identity is damaged: %w; remove %s and join again", err, c.Dir)
 	}
+	if err := n.tidy(); err != nil {
+		return nil, fmt.Errorf("open this board's identity: %w", err)
+	}
 	return n, n.fits()
+}
+
+// tidy removes the next key where the power was cut after it had become the present one: it would be asked for again.
+func (n *Node) tidy() error {
+	path := filepath.Join(n.cfg.Dir, nextFile)
+	data, err := os.ReadFile(path)
+	if err != nil || n.chain == nil {
+		return nil //nolint:nilerr // what cannot be read is made anew
+	}
+	if key, _, err := parsePair(data); err != nil || !key.Equal(n.key) {
+		return nil //nolint:nilerr // likewise
+	}
+	return (durable.Disk{}).Remove(path)
 }
 
 // Close lets others open it.
@@ -121,12 +140,20 @@ func (n *Node) fits() error {
 		return fmt.Errorf("this board has joined as %q and is named %q now: start it with --hostname-override %[1]s, or remove %s and join again",
 			strings.TrimPrefix(was, api.NodeUserPrefix), n.cfg.Node, n.cfg.Dir)
 	}
-	if n.cfg.Ticket == nil || len(n.cfg.Ticket.Pins) == 0 {
+	if n.cfg.Ticket == nil {
 		return nil
 	}
 	known, err := n.cluster()
 	if err != nil {
 		return err
+	}
+	if len(n.cfg.Ticket.Pins) == 0 {
+		if n.cfg.Server == "" || sameServer(known.Server, n.cfg.Server) {
+			return nil
+		}
+		return fmt.Errorf("this board has joined the control plane at %s, and a token was given for the one at %s: to move it, remove %s and "+
+			"join again; to stay, take the token away; if both are one control plane, give the hash of its CA with the token (--ca-hash)",
+			known.Server, n.cfg.Server, n.cfg.Dir)
 	}
 	cas, err := parseCertificates(known.CA, mostCAs)
 	if err != nil || !slices.ContainsFunc(cas, func(c *x509.Certificate) bool {
@@ -136,6 +163,17 @@ func (n *Node) fits() error {
 			"to move it, remove %s and join again", known.Server, n.cfg.Dir)
 	}
 	return nil
+}
+
+// sameServer says whether two addresses of servers are one.
+func sameServer(a, b string) bool { return hostPort(a) == hostPort(b) }
+
+func hostPort(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return server
+	}
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), "443"))
 }
 
 // Joined says whether the board has a certificate, good or ended.
@@ -218,7 +256,7 @@ func (n *Node) Join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := newPlane(server, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: poolOf(cas)}, t.Token())
+	p := newPlane(server, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: poolOf(cas), Time: n.cfg.Now}, t.Token())
 	key, err := n.next()
 	if err != nil {
 		return err
@@ -369,7 +407,7 @@ func (n *Node) Renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: at.ServerName}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: at.ServerName, Time: n.cfg.Now}
 	if len(at.CA) > 0 {
 		cas, err := parseCertificates(at.CA, mostCAs)
 		if err != nil {

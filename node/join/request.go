@@ -70,13 +70,18 @@ func nameOf(key *ecdsa.PrivateKey) string {
 	return "node-csr-" + hex.EncodeToString(sum[:16])
 }
 
-// obtain asks a plane for the certificate of a key, and looks for it: a Pending is no end. With approve whoever asks may approve too.
+// obtain asks a plane for the certificate of a key, and looks for it: a Pending is no end. With approve whoever asks may approve too. A
+// conflict is a Pending as well: somebody else has made or decided the same request just now, such as the approver of
+// kube-controller-manager.
 func (p plane) obtain(ctx context.Context, node string, key *ecdsa.PrivateKey, approve bool, now time.Time) ([]*x509.Certificate, error) {
 	name := nameOf(key)
 	var csr signingRequest
 	err := p.ask(ctx, http.MethodGet, requestsPath+"/"+name, nil, &csr)
 	if denied(err, http.StatusNotFound) {
 		csr, err = p.create(ctx, name, node, key)
+	}
+	if denied(err, http.StatusConflict) {
+		return nil, &Pending{Name: name}
 	}
 	if err != nil {
 		return nil, err
@@ -88,7 +93,11 @@ func (p plane) obtain(ctx context.Context, node string, key *ecdsa.PrivateKey, a
 		csr.Status.Conditions = append(csr.Status.Conditions, condition{"Approved", "True", "LedgeJoin",
 			"The administrator of this request's board approved it with 'ledge join'."})
 		csr.Kind, csr.APIVersion = "CertificateSigningRequest", "certificates.k8s.io/v1"
-		if err := p.ask(ctx, http.MethodPut, requestsPath+"/"+name+"/approval", &csr, &csr); err != nil {
+		err := p.ask(ctx, http.MethodPut, requestsPath+"/"+name+"/approval", &csr, &csr)
+		if denied(err, http.StatusConflict) {
+			return nil, &Pending{Name: name}
+		}
+		if err != nil {
 			return nil, fmt.Errorf("approve the request %s: %w", name, err)
 		}
 	}
@@ -97,6 +106,12 @@ func (p plane) obtain(ctx context.Context, node string, key *ecdsa.PrivateKey, a
 		return nil, err
 	}
 	return chain, check(chain, node, key, now)
+}
+
+// unusable says what to do about a certificate that this board does not take: its request would give the same one for ever.
+func unusable(name, why string) error {
+	return refuse("the certificate of the request %s cannot be used: it %s; have the control plane's signer put right, then "+
+		"kubectl delete csr %[1]s, and try again", name, why)
 }
 
 func (p plane) create(ctx context.Context, name, node string, key *ecdsa.PrivateKey) (out signingRequest, err error) {
@@ -121,7 +136,7 @@ func ours(csr *signingRequest, key *ecdsa.PrivateKey) error {
 			return nil
 		}
 	}
-	return refuse("the request %s is not the one that this board has made: look who made it, and delete it", nameOf(key))
+	return refuse("the request %s is not the one that this board has made: look who made it, and delete it: kubectl delete csr %[1]s", nameOf(key))
 }
 
 func (csr *signingRequest) is(what string) bool {
@@ -141,7 +156,7 @@ func (csr *signingRequest) outcome() ([]*x509.Certificate, error) {
 	}
 	chain, err := parseCertificates(csr.Status.Certificate, mostChain)
 	if err != nil {
-		return nil, refuse("the certificate of the request %s: %v", csr.Name, err)
+		return nil, unusable(csr.Name, "cannot be read: "+err.Error())
 	}
 	return chain, nil
 }
@@ -163,7 +178,7 @@ func check(chain []*x509.Certificate, node string, key *ecdsa.PrivateKey, now ti
 		wrong = "has ended already, on " + leaf.NotAfter.UTC().Format(time.DateTime)
 	}
 	if wrong != "" {
-		return refuse("the certificate that the control plane gave cannot be used: it %s", wrong)
+		return unusable(nameOf(key), wrong)
 	}
 	return nil
 }

@@ -1,0 +1,42 @@
+package rest
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAccessKnowsTheDay: a way in that an administrator's file gives goes by the day that the board knows, not by the machine's clock.
+func TestAccessKnowsTheDay(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	file := filepath.Join(t.TempDir(), "admin.conf")
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {token: t}}]}`, server.URL, ca)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	end := server.Certificate().NotAfter
+	for _, day := range []time.Time{end.Add(time.Hour), end.Add(-time.Hour)} { // the first makes no connection that the second could use
+		fails := day.After(end)
+		who, err := OpenAccess(file, func() time.Time { return day })
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := who.HTTP.Get(who.Server)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if (err != nil) != fails || err != nil && !strings.Contains(err.Error(), "expired") {
+			t.Errorf("%s: %v", day, err)
+		}
+	}
+}
