@@ -2,6 +2,7 @@ package brain
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -62,11 +63,12 @@ func (u *uplink) openKubeDoor(b *Brain, like httpd.Config) (err error) {
 		return nil
 	}
 	kept := ""
+	var self func() []*x509.Certificate
 	if b.JoinDir != "" {
-		kept = join.ClientCA(b.JoinDir)
+		kept, self = join.ClientCA(b.JoinDir), u.kube.Chain
 	}
 	u.kept, err = kubeport.Open(kubeport.Config{Plane: u.plane, Node: b.Name, Dir: filepath.Join(b.DataDir, "port"),
-		ClientCAFile: b.ClientCAFile, KeptCAFile: kept, Addresses: b.agent.Addresses})
+		ClientCAFile: b.ClientCAFile, KeptCAFile: kept, Self: self, Addresses: b.agent.Addresses})
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,13 @@ package httpd_test
 import (
 	"bufio"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -341,6 +343,46 @@ func TestDoor(t *testing.T) {
 	for _, conf := range []httpd.Config{{Client: f.store}, {Metrics: otherBoard{}}} {
 		if _, err := httpd.NewDoor(conf, plane.Name); err == nil {
 			t.Errorf("a door that leads nowhere: %+v", conf)
+		}
+	}
+}
+
+// rights are the subresources that each user may use.
+type rights map[string]string
+
+func (r rights) May(u api.User, _ string, subresources ...string) (string, error) {
+	for _, sub := range subresources {
+		if slices.Contains(strings.Fields(r[u.Name]), sub) {
+			return sub, nil
+		}
+	}
+	return "", errors.New("no")
+}
+
+// TestRankAtTheDoor: who may use all of a board has an administrator's place at its port for that; who is let in by less, or not at all,
+// has none.
+func TestRankAtTheDoor(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	door, err := httpd.NewKubeDoor(httpd.Config{Client: f.store, Metrics: otherBoard{}, Known: func([]*x509.Certificate) error { return nil },
+		Authenticate: func(string, ...string) (api.User, error) { return api.User{}, nil }}, rights{"all": "proxy", "reader": "pods metrics"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		who, path string
+		in, admin bool
+	}{
+		{"all", "/pods", true, true},
+		{"all", "/exec/default/web/main", true, true},
+		{"all", "/metrics", false, false},
+		{"reader", "/pods", true, false},
+		{"reader", "/metrics", true, false},
+		{"reader", "/exec/default/web/main", false, false},
+		{"nobody", "/containerLogs/default/web/main", false, false},
+	} {
+		admin, err := httpd.RanksAsAdministrator(door, api.User{Name: c.who}, "GET", c.path)
+		if (err == nil) != c.in || admin != c.admin {
+			t.Errorf("%s %s: an administrator's place %t, %v", c.who, c.path, admin, err)
 		}
 	}
 }

@@ -23,20 +23,23 @@ type door struct {
 
 // Visitors say who gets in by a board's port, and to what.
 type Visitors interface {
-	// May is nil if somebody may do this, a verb of Kubernetes, to one of these subresources of the board's Node.
-	May(u api.User, verb string, subresources ...string) error
+	// May gives the one of these subresources of the board's Node to which somebody may do this, a verb of Kubernetes.
+	May(u api.User, verb string, subresources ...string) (by string, err error)
 }
 
 // only is the control plane of a fleet of ledge's, and nobody else. It has judged already who may do what.
 type only struct{ caller, node string }
 
-func (o only) May(u api.User, _ string, _ ...string) error {
+func (o only) May(u api.User, _ string, _ ...string) (string, error) {
 	if u.Name == o.caller {
-		return nil
+		return wholeNode, nil
 	}
-	return status(http.StatusForbidden, metav1.StatusReasonForbidden,
+	return "", status(http.StatusForbidden, metav1.StatusReasonForbidden,
 		fmt.Sprintf("this port of board %s is its control plane's alone", o.node))
 }
+
+// wholeNode is the subresource of who may use all of a Node.
+const wholeNode = "proxy"
 
 // The paths that a control plane of ledge asks for besides a kubelet's.
 const (
@@ -101,14 +104,14 @@ func asked(method, first string) (verb string, subresources []string) {
 	case "flagz":
 		return verb, []string{"configz"}
 	case "pods", "allocatedPods", "runningpods":
-		return verb, []string{"pods", "proxy"}
+		return verb, []string{"pods", wholeNode}
 	case "healthz", "configz":
-		return verb, []string{first, "proxy"}
+		return verb, []string{first, wholeNode}
 	}
 	if doorRoutes[first].long == "session" {
 		verb = "create"
 	}
-	return verb, []string{"proxy"}
+	return verb, []string{wholeNode}
 }
 
 // admit finds out who sent a request, and whether it is let in.
@@ -128,14 +131,15 @@ func (d *door) admit(w *response, hr *http.Request) (u api.User, segments []stri
 		segments = []string{""}
 	}
 	verb, subs := asked(hr.Method, segments[0])
-	w.party = party{administrators, u.Name} // who may use all of a board is one, and a control plane has judged who may have how much
-	if _, own := d.who.(only); !own && !slices.Contains(subs, "proxy") {
-		w.party = partyOf(u, hr.RemoteAddr)
-	}
-	switch err = d.who.May(u, verb, subs...); {
-	case err != nil:
+	w.party = partyOf(u, hr.RemoteAddr)
+	by, err := d.who.May(u, verb, subs...)
+	if err != nil {
 		return u, nil, err
-	case !ok:
+	}
+	if by == wholeNode { // who may use all of a board is one, and a control plane has judged who may have how much
+		w.party = party{administrators, u.Name}
+	}
+	if !ok {
 		return u, nil, errNoPath()
 	}
 	return u, segments, nil
@@ -180,6 +184,10 @@ func (d *door) serve(w *response, hr *http.Request) error {
 		if v, ok := query[theirs]; ok {
 			query[ours] = v
 		}
+	}
+	// A kubelet drops stderr where there is a terminal, and its clients count on that.
+	if tty, err := queryBool(query, "tty"); err == nil && tty {
+		query.Del("stderr")
 	}
 	r.target = target{kind: api.Pods, shape: object, namespace: segments[1], name: segments[2]}
 	r.route = &route{long: to.long}

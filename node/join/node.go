@@ -183,6 +183,13 @@ func (n *Node) Joined() bool {
 	return n.chain != nil
 }
 
+// Chain is the certificate that this board shows its control plane, and what was given with it; none before it has joined.
+func (n *Node) Chain() []*x509.Certificate {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.chain
+}
+
 // JoinedAt says which server the board with an identity in dir has joined; ok is false for one that has not joined.
 func JoinedAt(dir string) (server string, ok bool) {
 	if _, err := os.Stat(filepath.Join(dir, pairFile)); err != nil {

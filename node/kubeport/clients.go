@@ -16,10 +16,11 @@ import (
 // clientCA is where the CA of clients' certificates is from.
 type clientCA struct {
 	plane Plane
-	file  string    // what somebody named; empty: the plane is asked
-	kept  string    // a file with what the plane said to who joined this board: for boards that may not ask; empty: none
-	next  time.Time // when it is asked again, if it may not be asked
-	text  string    // that holds now, PEM; empty: none
+	file  string                     // what somebody named; empty: the plane is asked
+	kept  string                     // a file with what the plane said to who joined this board: for boards that may not ask; empty: none
+	self  func() []*x509.Certificate // what this board shows the plane; nil: not known
+	next  time.Time                  // when it is asked again, if it may not be asked
+	text  string                     // that holds now, PEM; empty: none
 
 	why error // nobody gets in by a certificate, or what was known last holds on
 }
@@ -36,15 +37,20 @@ func (c *clientCA) look(ctx context.Context, now time.Time) (pool *x509.CertPool
 	if now.Before(c.next) {
 		return nil, false
 	}
-	text, err := c.read(ctx)
-	if err == nil && text == c.text && text != "" {
-		c.why = nil
-		return nil, false
-	}
+	text, fromKept, err := c.read(ctx)
 	if err == nil {
 		if pool = x509.NewCertPool(); !pool.AppendCertsFromPEM([]byte(text)) {
 			err = errors.New("there is no certificate in it")
 		}
+	}
+	if err == nil && fromKept && c.outdated(pool) {
+		c.why = errors.New("the client CA that this board kept when it joined has not signed the certificate that it has now: the cluster has " +
+			"another CA, and its API server may be shut out. Join again ('ledge join'), or " + caHelp)
+	} else {
+		c.why = c.explain(err)
+	}
+	if err == nil && text == c.text {
+		return nil, false
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		c.next = now.Add(forbidden)
@@ -52,8 +58,27 @@ func (c *clientCA) look(ctx context.Context, now time.Time) (pool *x509.CertPool
 	if err == nil {
 		c.text = text
 	}
-	c.why = c.explain(err)
 	return pool, err == nil
+}
+
+// outdated says whether the plane has signed the board's own certificate with another CA than those that were kept: the one that signs
+// nodes' certificates is always a CA of clients.
+func (c *clientCA) outdated(kept *x509.CertPool) bool {
+	if c.self == nil {
+		return false
+	}
+	own := c.self()
+	if len(own) == 0 {
+		return false
+	}
+	// Whether it has ended is not asked here.
+	o := x509.VerifyOptions{Roots: kept, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		CurrentTime: own[0].NotBefore.Add(own[0].NotAfter.Sub(own[0].NotBefore) / 2)}
+	for _, c := range own[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := own[0].Verify(o)
+	return err != nil
 }
 
 func (c *clientCA) explain(err error) error {
@@ -61,26 +86,27 @@ func (c *clientCA) explain(err error) error {
 	case err == nil:
 		return nil
 	case c.file != "":
-		return fmt.Errorf("--client-ca-file %s: %w", c.file, err)
+		return fmt.Errorf("--client-ca-file %s: %s", c.file, clipped(err))
 	case apierrors.IsForbidden(err):
 		return errors.New("who the cluster's clients are is not known: this board may not read ConfigMap kube-system/extension-apiserver-authentication. " +
 			"Either " + caHelp + ", or allow it: kubectl create rolebinding -n kube-system boards-read-client-ca " +
 			"--role=extension-apiserver-authentication-reader --group=system:nodes")
 	}
-	return fmt.Errorf("the client CA in ConfigMap kube-system/extension-apiserver-authentication: %w; or %s", err, caHelp)
+	return fmt.Errorf("the client CA in ConfigMap kube-system/extension-apiserver-authentication: %s; or %s", clipped(err), caHelp)
 }
 
-func (c *clientCA) read(ctx context.Context) (string, error) {
+func (c *clientCA) read(ctx context.Context) (text string, fromKept bool, err error) {
 	if c.file != "" {
-		return readCA(c.file)
+		text, err = readCA(c.file)
+		return text, false, err
 	}
-	text, err := c.ask(ctx)
+	text, err = c.ask(ctx)
 	if c.kept != "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 		if kept, err := readCA(c.kept); !errors.Is(err, fs.ErrNotExist) {
-			return kept, err
+			return kept, true, err
 		}
 	}
-	return text, err
+	return text, false, err
 }
 
 func readCA(path string) (string, error) {

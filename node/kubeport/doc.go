@@ -11,6 +11,7 @@ package kubeport
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -25,3 +26,14 @@ const get, post = "GET", "POST"
 
 // askTime is for one answer. A plane that hangs must not hold callers up for longer.
 const askTime = 10 * time.Second
+
+// saidBytes of what an API server wrote get into a condition, a log or an answer.
+const saidBytes = 300
+
+func clipped(err error) string {
+	text := err.Error()
+	if len(text) > saidBytes {
+		return strings.ToValidUTF8(text[:saidBytes], "") + "..."
+	}
+	return text
+}

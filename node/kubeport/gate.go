@@ -83,14 +83,17 @@ func (g *Gate) User(token string) (api.User, error) {
 	return u, nil
 }
 
-// May is nil if somebody may do this to one of these subresources of the board's Node.
-func (g *Gate) May(u api.User, verb string, subresources ...string) error {
+// May gives the first of these subresources of the board's Node to which somebody may do this.
+func (g *Gate) May(u api.User, verb string, subresources ...string) (by string, err error) {
 	for _, sub := range subresources {
-		if ok, err := g.allows(u, verb, sub); ok || err != nil {
-			return err
+		switch ok, err := g.allows(u, verb, sub); {
+		case err != nil:
+			return "", err
+		case ok:
+			return sub, nil
 		}
 	}
-	return apierrors.NewForbidden(api.Nodes.GR(), g.node, fmt.Errorf("user %q may not %s nodes/%s here", u.Name, verb, subresources[0]))
+	return "", apierrors.NewForbidden(api.Nodes.GR(), g.node, fmt.Errorf("user %q may not %s nodes/%s here", u.Name, verb, subresources[0]))
 }
 
 func (g *Gate) allows(u api.User, verb, sub string) (bool, error) {
@@ -154,7 +157,7 @@ func (g *Gate) ask(what, path string, in, out any) error {
 
 // unanswered refuses whoever cannot be judged.
 func unanswered(what string, why error) error {
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("the API server does not say %s: %v", what, why))
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("the API server does not say %s: %s", what, clipped(why)))
 }
 
 // answers are remembered until their time, no more than mostAnswers.

@@ -20,6 +20,7 @@ type Config struct {
 	Dir          string                      // for the certificate that it shows
 	ClientCAFile string                      // empty: the plane says who its clients are
 	KeptCAFile   string                      // what it said once, for a board that may not ask; empty or not there: nothing
+	Self         func() []*x509.Certificate  // what the board shows the plane, if it keeps that; may be nil, and give none
 	Addresses    func() []corev1.NodeAddress // of the board, as its Node has them
 	Now          func() time.Time            // nil: time.Now
 }
@@ -50,7 +51,8 @@ func Open(c Config) (*Port, error) {
 		c.Now = time.Now
 	}
 	p := &Port{Gate: NewGate(c.Plane, c.Node, c.Now), cfg: c, why: map[string]error{},
-		ca: clientCA{plane: c.Plane, file: c.ClientCAFile, kept: c.KeptCAFile}, cert: serving{plane: c.Plane, dir: c.Dir, node: c.Node}}
+		ca:   clientCA{plane: c.Plane, file: c.ClientCAFile, kept: c.KeptCAFile, self: c.Self},
+		cert: serving{plane: c.Plane, dir: c.Dir, node: c.Node}}
 	p.cert.open()
 	now := c.Now()
 	if p.cert.shown(now) == nil {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,6 +51,7 @@ type board struct {
 	dir   string
 	ca    string
 	kept  string
+	self  []*x509.Certificate
 }
 
 func newBoard(t *testing.T, p *plane) *board {
@@ -64,6 +66,7 @@ func (b *board) open() *kubeport.Port {
 	b.t.Helper()
 	var err error
 	b.port, err = kubeport.Open(kubeport.Config{Plane: b.plane, Node: "pi", Dir: b.dir, ClientCAFile: b.ca, KeptCAFile: b.kept, Now: b.now,
+		Self:      func() []*x509.Certificate { return b.self },
 		Addresses: func() []corev1.NodeAddress { return *b.addrs.Load() }})
 	must(b.t, err)
 	return b.port
@@ -152,6 +155,8 @@ func TestWhoGetsIn(t *testing.T) {
 		{"GET", "/stats/summary", 200, 403, 403}, {"GET", "/pods", 200, 403, 200}, {"GET", "/healthz", 200, 403, 200},
 		{"GET", "/configz", 200, 403, 200}, {"GET", "/containerLogs/default/web/main", 501, 403, 501},
 		{"POST", "/exec/default/web/main?command=id&output=1", 501, 403, 403}, {"GET", "/exec/default/web/main?command=id&output=1", 501, 403, 403},
+		{"POST", "/exec/default/web/main?command=sh&input=1&output=1&error=1&tty=1", 501, 403, 403}, // as a kubelet: it drops stderr
+		{"POST", "/exec/default/web/main?command=sh&error=1&tty=1", 400, 403, 403},
 		{"GET", "/attach/default/web/main?output=1", 501, 403, 403}, {"POST", "/portForward/default/web", 501, 403, 403},
 		{"GET", "/portForward/default/web", 501, 403, 403}, {"POST", "/checkpoint/default/web/main", 403, 403, 403},
 		{"GET", "/metrics/../exec/default/web/main", 404, 403, 404}, {"GET", "/metrics/%2e%2e/exec/default/web/main", 404, 403, 404},
@@ -270,6 +275,14 @@ func TestClientCA(t *testing.T) {
 	if code, said := k.asks(plane(other), "GET", "/metrics"); code != 200 {
 		t.Errorf("the CA that joining kept: %d %s", code, said)
 	}
+	_, own := other.sign(&x509.Certificate{NotAfter: time.Now().Add(time.Hour)})
+	k.self = []*x509.Certificate{own}
+	k.look()
+	says(k, "")
+	_, own = cluster.sign(&x509.Certificate{NotAfter: time.Now().Add(time.Hour)}) // its renewal, by the cluster's new CA
+	k.self = []*x509.Certificate{own}
+	k.look()
+	says(k, "Join again ('ledge join'), or name a file")
 	p.caText = cluster.pem()
 	k.look()
 	if code, said := k.asks(plane(cluster), "GET", "/metrics"); code != 200 {
@@ -293,7 +306,7 @@ func TestServingCertificate(t *testing.T) {
 	}
 	first := names[0]
 	if c := b.port.Condition(); c.Status != corev1.ConditionTrue || c.Reason != "CertificateNotSigned" ||
-		!strings.Contains(c.Message, "kubectl certificate approve "+first) {
+		!strings.Contains(c.Message, "nobody signed") || !strings.Contains(c.Message, "kubectl certificate approve "+first) {
 		t.Errorf("nobody has approved: %+v", c)
 	}
 	b.open() // a start asks for the same, and makes no other
@@ -325,16 +338,25 @@ func TestServingCertificate(t *testing.T) {
 	if got := shows(t, b.port); !got.Equal(given) || b.port.Condition().Reason != "CertificateNotSigned" {
 		t.Errorf("until it is renewed the old one is shown: %v", b.port.Condition())
 	}
+	says := func(part string) {
+		t.Helper()
+		if c := b.port.Condition(); !strings.Contains(c.Message, part) || strings.Contains(c.Message, "nobody signed") {
+			t.Errorf("%q, want %q", c.Message, part)
+		}
+	}
+	says("the port's certificate ends on " + given.NotAfter.UTC().Format(time.DateTime))
 	second := p.names()[0]
 	if second == first {
 		t.Error("it is renewed with the same key")
 	}
 	for what, status := range map[string]map[string]any{
-		"is denied":     {"conditions": []map[string]string{{"type": "Denied", "message": "who are you"}}},
-		"none in it":    {"certificate": []byte("nonsense")},
-		"another key":   {"certificate": []byte(p.signs.pem())},
-		"more than":     {"certificate": []byte(strings.Repeat(p.signs.pem(), 20))},
-		"more than 262": {"certificate": make([]byte, 1<<20)},
+		"once the request is gone": {"conditions": []map[string]string{{"type": "Denied"}}},
+		"delete csr " + second:     {"certificate": []byte(p.signs.pem())},
+		"is denied":                {"conditions": []map[string]string{{"type": "Denied", "message": "who are you"}}},
+		"none in it":               {"certificate": []byte("nonsense")},
+		"another key":              {"certificate": []byte(p.signs.pem())},
+		"more than":                {"certificate": []byte(strings.Repeat(p.signs.pem(), 20))},
+		"more than 262":            {"certificate": make([]byte, 1<<20)},
 	} {
 		p.change(func() { p.csrs[second]["status"] = status })
 		b.look()
@@ -352,10 +374,65 @@ func TestServingCertificate(t *testing.T) {
 	if got := shows(t, b.port); !got.Equal(given) || len(p.names()) != 2 {
 		t.Errorf("another address: %v, requests %v", got.IPAddresses, p.names())
 	}
+	says("has not all names and addresses of this board")
 	// Nobody renews it for ever: a port that shows one of its own is better than none.
 	b.later.Store(int64(400 * time.Hour))
 	b.look()
+	if c := b.port.Condition(); !strings.Contains(c.Message, "nobody signed") {
+		t.Errorf("after its end: %q", c.Message)
+	}
 	if got := shows(t, b.port); got.Equal(given) || fmt.Sprint(got.IPAddresses) != "[192.0.2.8]" {
 		t.Errorf("after its end: %v %v", got.Issuer, got.IPAddresses)
+	}
+}
+
+// TestCutAfterKept: a power cut between the certificate and the end of its key's request leaves no key that is asked for again.
+func TestCutAfterKept(t *testing.T) {
+	p := newPlane(t)
+	p.signs = newCA(t)
+	p.caText = p.signs.pem()
+	b := newBoard(t, p)
+	b.open()
+	b.look()
+	next, serving := filepath.Join(b.dir, "next.pem"), filepath.Join(b.dir, "serving.pem")
+	key, err := os.ReadFile(next)
+	must(t, err)
+	b.open()
+	if again, err := os.ReadFile(next); err != nil || string(again) != string(key) {
+		t.Error("the key of a request that waits:", err)
+	}
+	given := p.approve(p.names()[0], 100*time.Hour)
+	b.look()
+	must(t, os.WriteFile(next, key, 0o600))
+	if data, err := os.ReadFile(serving); err != nil || !strings.HasPrefix(string(data), string(key)) {
+		t.Fatal("the key is not the one that was asked with:", err)
+	}
+	b.open()
+	if _, err := os.Stat(next); err == nil || !shows(t, b.port).Equal(given) {
+		t.Error("the present key is the next one too")
+	}
+}
+
+// loud has much to say about everything.
+type loud struct{ kubeport.Plane }
+
+func (loud) Ask(context.Context, string, string, any, any) error {
+	return apierrors.NewServiceUnavailable(strings.Repeat("\u00e4", 500_000))
+}
+
+// TestLoud: what an API server says gets no further than a few hundred bytes of it.
+func TestLoud(t *testing.T) {
+	b := newBoard(t, nil)
+	port, err := kubeport.Open(kubeport.Config{Plane: loud{}, Node: "pi", Dir: b.dir, Now: b.now,
+		Addresses: func() []corev1.NodeAddress { return *b.addrs.Load() }})
+	must(t, err)
+	port.Look(t.Context())
+	if c := port.Condition(); len(c.Message) > 1500 || !strings.Contains(c.Message, "...") || !utf8.ValidString(c.Message) {
+		t.Errorf("%d bytes of a condition: %.2000q", len(c.Message), c.Message)
+	}
+	for range 2 { // the second is not asked any more
+		if _, err := port.May(api.User{Name: "x"}, "get", "metrics"); err == nil || len(err.Error()) > 500 {
+			t.Errorf("%.1000s", err)
+		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/big"
 	"net"
@@ -115,8 +114,16 @@ func (s *serving) open() {
 	if err == nil && len(chain) > 0 && fits(key, chain[0]) {
 		s.given = certificate(key, chain)
 	}
-	if key, _, err = s.load(nextFile); err == nil {
+	if key, _, err = s.load(nextFile); err != nil {
+		return
+	}
+	if s.given == nil || !key.Equal(s.given.PrivateKey) {
 		s.next = key
+		return
+	}
+	// The power was cut after it had become the present one: another key is made when one is needed.
+	if err := (durable.Disk{}).Remove(filepath.Join(s.dir, nextFile)); err != nil {
+		slog.Warn("the key of a certificate that is there already cannot be removed", "err", err)
 	}
 }
 
@@ -225,24 +232,35 @@ func (s *serving) look(ctx context.Context, want names, now time.Time) error {
 		}
 		r = request{}
 		err = s.plane.Ask(ctx, post, csrPath, body, &r)
-		s.asked, s.refused = now, s.unasked(err)
+		s.asked, s.refused = now, s.unasked(err, want, now)
 	}
 	if err != nil {
-		return s.unasked(err)
+		return s.unasked(err, want, now)
 	}
 	return s.take(name, r, want, now)
 }
 
+// meanwhile is what the port shows while it waits for another certificate.
+func (s *serving) meanwhile(want names, now time.Time) string {
+	switch {
+	case s.given == nil || s.shown(now) != s.given:
+		return "the port shows a certificate that nobody signed"
+	case !want.in(s.given.Leaf):
+		return "the port's certificate has not all names and addresses of this board"
+	}
+	return "the port's certificate ends on " + s.given.Leaf.NotAfter.UTC().Format(time.DateTime) + " UTC"
+}
+
 // unasked says why there is no request.
-func (s *serving) unasked(err error) error {
+func (s *serving) unasked(err error, want names, now time.Time) error {
 	switch {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the identity of --kubeconfig may not ask for a certificate of %s, as system:node:%s may: the port shows one that nobody signed (%w)",
-			signer, s.node, err)
+		return fmt.Errorf("the identity of --kubeconfig may not ask for a certificate of %s, as system:node:%s may; %s (%s)",
+			signer, s.node, s.meanwhile(want, now), clipped(err))
 	}
-	return fmt.Errorf("ask for a certificate for the port, which shows one that nobody signed: %w", err)
+	return fmt.Errorf("ask for a certificate for the port: %s; %s", clipped(err), s.meanwhile(want, now))
 }
 
 // prepare makes the key, and what is shown meanwhile.
@@ -302,12 +320,12 @@ func (s *serving) request(want names) (name string, r request, err error) {
 func (s *serving) take(name string, r request, want names, now time.Time) error {
 	for _, c := range r.Status.Conditions {
 		if c.Type == "Denied" || c.Type == "Failed" {
-			return fmt.Errorf("the certificate %s for the port is %s: %.200s; delete the request to have the board ask again, or leave it",
-				name, strings.ToLower(c.Type), c.Message)
+			return fmt.Errorf("the certificate %s for the port is %s: %.200s; %s. The board asks again once the request is gone: Kubernetes removes "+
+				"it after an hour, kubectl delete csr %[1]s does at once", name, strings.ToLower(c.Type), c.Message, s.meanwhile(want, now))
 		}
 	}
 	if len(r.Status.Certificate) == 0 {
-		return fmt.Errorf("the port shows a certificate that nobody signed until its request is approved: kubectl certificate approve %s", name)
+		return fmt.Errorf("%s; its request for another waits: kubectl certificate approve %s", s.meanwhile(want, now), name)
 	}
 	chain, err := parseChain(r.Status.Certificate)
 	switch {
@@ -324,13 +342,13 @@ func (s *serving) take(name string, r request, want names, now time.Time) error 
 		err = errors.New("it is not for a server")
 	}
 	if err != nil {
-		return fmt.Errorf("the certificate that %s gives for the port cannot be used: %w; delete the request", name, err)
+		return fmt.Errorf("the certificate that %s gives for the port cannot be used: %w; kubectl delete csr %[1]s has the board ask again", name, err)
 	}
 	if err := s.save(servingFile, s.next, chain); err != nil {
 		return err
 	}
 	s.given, s.own, s.next = certificate(s.next, chain), nil, nil
-	if err := os.Remove(filepath.Join(s.dir, nextFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := (durable.Disk{}).Remove(filepath.Join(s.dir, nextFile)); err != nil {
 		return fmt.Errorf("keep the port's certificate: %w", err)
 	}
 	return nil

@@ -131,8 +131,19 @@ func (f Facts) conditions(st *corev1.NodeStatus) {
 			st.Conditions = slices.DeleteFunc(st.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
 			continue
 		}
-		f.condition(st, c.Type, c.Status, c.Reason, c.Message)
+		f.condition(st, c.Type, c.Status, c.Reason, clipped(c.Message))
 	}
+}
+
+// mostMessage is what a condition beside Kubernetes' own may say, in bytes: some of it may be what others have written, and the Node is
+// sent whole.
+const mostMessage = 2 << 10
+
+func clipped(message string) string {
+	if len(message) > mostMessage {
+		return strings.ToValidUTF8(message[:mostMessage], "") + "..."
+	}
+	return message
 }
 
 func missingCapacity(have corev1.ResourceList) string {

@@ -218,6 +218,20 @@ func TestExtraConditions(t *testing.T) {
 	}
 }
 
+// TestLongMessage: what others have written makes no large Node.
+func TestLongMessage(t *testing.T) {
+	for n, want := range map[int]int{mostMessage: mostMessage, mostMessage + 1: mostMessage + 3, 1 << 20: mostMessage + 3} {
+		var node corev1.Node
+		someFacts(func(f *Facts) {
+			f.Extra = []corev1.NodeCondition{{Type: "Own", Status: corev1.ConditionTrue, Message: strings.Repeat("x", n)}}
+		}).fill(&node)
+		c := node.Status.Conditions[len(node.Status.Conditions)-1]
+		if c.Type != "Own" || len(c.Message) != want {
+			t.Errorf("%d bytes: %s has %d, want %d", n, c.Type, len(c.Message), want)
+		}
+	}
+}
+
 // TestNodeInfo of N-1.63.
 // No kube-proxy is reported (N-1.64).
 func TestNodeInfo(t *testing.T) {
