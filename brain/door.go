@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -67,7 +66,7 @@ func (u *uplink) openKubeDoor(b *Brain, like httpd.Config) (err error) {
 	if b.JoinDir != "" {
 		kept, self = join.ClientCA(b.JoinDir), u.kube.Chain
 	}
-	u.kept, err = kubeport.Open(kubeport.Config{Plane: u.plane, Node: b.Name, Dir: filepath.Join(b.DataDir, "port"),
+	u.kept, err = kubeport.Open(kubeport.Config{Plane: u.plane, Node: b.Name, Dir: portDir(b),
 		ClientCAFile: b.ClientCAFile, KeptCAFile: kept, Self: self, Addresses: b.agent.Addresses})
 	if err != nil {
 		return err

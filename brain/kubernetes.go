@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ledge/api/rest"
+	"ledge/internal/durable"
 	"ledge/node/join"
 	"ledge/storage"
 )
@@ -18,13 +19,14 @@ import (
 // openKubernetes is the way to a control plane of Kubernetes: by a file that somebody has made, or as what this board has joined that
 // as, and joins if it has not yet.
 func openKubernetes(ctx context.Context, b *Brain) error {
-	at := "kubeconfig" // whose it is the file does not say: it may be another way to the same one
 	if b.JoinDir != "" {
 		if err := becomeNode(ctx, b); err != nil {
 			return err
 		}
-		server, _ := join.JoinedAt(b.JoinDir)
-		at = "kubernetes " + server
+	}
+	at, err := rest.WhichKubernetes(b.Kubeconfig) // the same, whoever made the file
+	if err != nil {
+		return err
 	}
 	client, err := rest.FromKubeconfig(b.Kubeconfig)
 	if err != nil {
@@ -32,9 +34,9 @@ func openKubernetes(ctx context.Context, b *Brain) error {
 	}
 	b.uplink.plane = client
 	if b.uplink.kube != nil {
-		b.uplink.renewal = kubeRenewal{b.uplink.kube, client}
+		b.uplink.renewal = kubeRenewal{b.uplink.kube, client, b.TokenFile}
 	}
-	if err := movedTo(b, at); err != nil {
+	if err := movedTo(b, "kubernetes "+at); err != nil {
 		return err
 	}
 	return b.remember(client)
@@ -70,10 +72,8 @@ func becomeNode(ctx context.Context, b *Brain) error {
 			return err
 		}
 	}
-	if b.TokenFile != "" && n.RenewIn() > 0 { // one that has ended may need it
-		if err := wipe(b.TokenFile); err != nil {
-			slog.Warn("the token is not needed any more and cannot be removed; do it, for others may join with it", "path", b.TokenFile, "err", err)
-		}
+	if n.RenewIn() > 0 { // one that has ended may need it
+		wipeToken(b.TokenFile)
 	}
 	return leaveOwn(b) // 'ledge join' left that to the node that ran
 }
@@ -85,16 +85,21 @@ func leaveOwn(b *Brain) error { return os.RemoveAll(filepath.Join(b.DataDir, "bo
 // minutes otherwise.
 type kubeRenewal struct {
 	*join.Node
-	client *rest.Client
+	client    *rest.Client
+	tokenFile string // that it may have needed for this; empty: there is none
 }
 
 func (r kubeRenewal) Renew(ctx context.Context) error {
 	err := r.Node.Renew(ctx)
 	if err == nil {
 		r.client.Close()
+		wipeToken(r.tokenFile)
 	}
 	return err
 }
+
+// portDir is where the certificate of this board's port at its Kubernetes is.
+func portDir(b *Brain) string { return filepath.Join(b.DataDir, "port") }
 
 const (
 	movedKey = "plane"
@@ -102,8 +107,8 @@ const (
 )
 
 // movedTo notes which control plane this board belongs to. What was remembered of another one's pods is forgotten: its revisions say
-// nothing about those of this one, so that its pods would never be known to be gone. It is done before the new one is asked, and again
-// if the power is cut in between.
+// nothing about those of this one, so that its pods would never be known to be gone. What the port shows, which the one before has signed,
+// is removed. It is done before the new one is asked, and again if the power is cut in between.
 func movedTo(b *Brain, at string) error {
 	notes := b.store.Table("uplink")
 	rows, _, err := notes.All()
@@ -122,6 +127,13 @@ func movedTo(b *Brain, at string) error {
 			"runs here, and their claims' data stay on the disk", "before", was, "now", at)
 		if err := forget(b.store.Table("mirror")); err != nil {
 			return fmt.Errorf("forget the pods of %s: %w", was, err)
+		}
+		err := os.RemoveAll(portDir(b))
+		if err == nil {
+			err = (durable.Disk{}).SyncDir(b.DataDir)
+		}
+		if err != nil {
+			return fmt.Errorf("forget what %s has signed: %w", was, err)
 		}
 	}
 	return notes.Put(movedKey, []byte(at))

@@ -21,20 +21,27 @@ func TestMovedTo(t *testing.T) {
 		at      string
 		forgets bool
 	}{
-		{"kubernetes https://a:1", false}, // the board was nowhere, as far as it knows
-		{"kubernetes https://a:1", false},
+		{"kubernetes https://a:1 0a", false}, // the board was nowhere, as far as it knows
+		{"kubernetes https://a:1 0a", false},
+		{"kubernetes https://a:1 0b", true}, // made anew at the same address
 		{ownPlane, true},
 		{ownPlane, false},
 		{"ledge 0a", true},
-		{"kubeconfig", true},
-		{"kubeconfig", false},
+		{"kubernetes https://a:1 0b", true},
+		{"kubernetes https://a:1 0b", false},
 	} {
 		must(t, mirror.Put("pod", []byte("x")))
+		serving := filepath.Join(dir, "port", "serving.pem")
+		must(t, os.MkdirAll(filepath.Dir(serving), 0o700))
+		must(t, os.WriteFile(serving, []byte("x"), 0o600))
 		must(t, movedTo(b, step.at))
 		rows, _, err := mirror.All()
 		must(t, err)
 		if (len(rows) == 0) != step.forgets {
 			t.Errorf("%s: %d rows", step.at, len(rows))
+		}
+		if _, err := os.Stat(serving); (err != nil) != step.forgets {
+			t.Errorf("%s: what the port showed elsewhere: %v", step.at, err)
 		}
 	}
 	// A board that has served, before it moves for the first time.

@@ -317,7 +317,7 @@ func (b *Brain) takeDirs(ctx context.Context) (made []string, err error) {
 }
 
 func (b *Brain) writeRunInfo(context.Context) error {
-	data, err := json.Marshal(place.Info{Bridge: b.Bridge, CgroupRoot: b.CgroupRoot, DataDir: b.DataDir})
+	data, err := json.Marshal(place.Info{Bridge: b.Bridge, CgroupRoot: b.CgroupRoot, DataDir: b.DataDir, Kubernetes: b.JoinDir != ""})
 	if err != nil {
 		return err
 	}

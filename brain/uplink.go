@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -66,11 +67,7 @@ func (b *Brain) openUplink(ctx context.Context) error {
 	} else if err := b.join(ctx); err != nil {
 		return err
 	}
-	if b.TokenFile != "" {
-		if err := wipe(b.TokenFile); err != nil {
-			slog.Warn("the token is not needed any more and cannot be removed; do it, for others may join with it", "path", b.TokenFile, "err", err)
-		}
-	}
+	wipeToken(b.TokenFile)
 	if u.servers, err = rest.NewServers(b.Servers, u.identity.Client(), u.refused); err != nil {
 		return err
 	}
@@ -221,9 +218,9 @@ func answerError(server string, resp *http.Response, body []byte) error {
 }
 
 const (
-	renewLook = 6 * time.Hour // clocks are put right now and then
-	renewPace = time.Minute   // between two tries, at least
-	renewSlow = time.Hour     // at most
+	renewLook = 5 * time.Minute  // clocks are put right now and then, and a board may start without one
+	renewPace = time.Minute      // between two tries, at least
+	renewSlow = 30 * time.Minute // at most: a certificate that is there is looked for before Kubernetes removes its request, after an hour
 )
 
 // renewal is a certificate that has an end.
@@ -327,6 +324,16 @@ func lookup(host string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// wipeToken removes the file of a token that has done its work; empty: there is none.
+func wipeToken(path string) {
+	if path == "" {
+		return
+	}
+	if err := wipe(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		slog.Warn("the token is not needed any more and cannot be removed; do it, for others may join with it", "path", path, "err", err)
+	}
 }
 
 // wipe overwrites a file before it removes it. A card may keep the old blocks for a while all the same.

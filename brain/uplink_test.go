@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,6 +25,7 @@ import (
 	"ledge/api/rest"
 	"ledge/config"
 	"ledge/internal/testrun"
+	"ledge/node/join"
 	"ledge/pki"
 	"ledge/storage"
 )
@@ -292,4 +294,62 @@ func TestWipe(t *testing.T) {
 	if err := wipe(path); err == nil {
 		t.Error("there was nothing to wipe")
 	}
+}
+
+// lateRenewal is a certificate that ends at a time, by a clock that is put on.
+type lateRenewal struct {
+	clock atomic.Int64
+	end   time.Time
+	tried chan time.Time
+	err   error
+}
+
+func (r *lateRenewal) RenewIn() time.Duration {
+	return max(0, r.end.Sub(time.Now().Add(time.Duration(r.clock.Load()))))
+}
+
+func (r *lateRenewal) Renew(context.Context) error {
+	r.tried <- time.Now()
+	return r.err
+}
+
+// TestClockPutRightLate: that a certificate has ended is known soon after the clock is right, and an answer that waits is looked for before
+// Kubernetes removes it.
+func TestClockPutRightLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &lateRenewal{end: time.Now().Add(20 * 24 * time.Hour), tried: make(chan time.Time), err: &join.Pending{Name: "csr"}}
+		u := &uplink{renewal: r, renew: make(chan struct{}, 1)}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- u.Run(ctx) }()
+		time.Sleep(time.Minute)
+		r.clock.Store(int64(40 * 24 * time.Hour))
+		right := time.Now()
+		last := <-r.tried
+		if late := last.Sub(right); late > 6*time.Minute {
+			t.Errorf("asked %v after the clock was right", late)
+		}
+		for range 12 {
+			at := <-r.tried
+			if pace := at.Sub(last); pace < time.Minute || pace > 45*time.Minute {
+				t.Errorf("looked again after %v", pace)
+			}
+			last = at
+		}
+		cancel()
+		must(t, <-done)
+	})
+}
+
+// TestWipeToken: a token's file goes once it has done its work, and one that is gone is no trouble.
+func TestWipeToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(path, []byte("abcdef.0123456789abcdef"), 0o600))
+	for range 2 {
+		wipeToken(path)
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	wipeToken("")
 }

@@ -33,14 +33,11 @@ var errUnfit = errors.New("this board lacks something ledge needs; see FAIL abov
 
 // doctor prints every check, and what to do about those that did not pass.
 func doctor(ctx context.Context, c *Command) error {
-	dataDir := *c.Opts.(*string)
-	if dataDir == "" {
-		was, err := place.ReadInfo(c.RunDir)
-		if err != nil {
-			return err
-		}
-		dataDir = cmp.Or(was.DataDir, config.DefaultDataDir) // of a board that has no node yet too
+	was, err := place.ReadInfo(c.RunDir)
+	if err != nil {
+		return err
 	}
+	dataDir := cmp.Or(*c.Opts.(*string), was.DataDir, config.DefaultDataDir) // of a board that has no node yet too
 	cfg := host.DoctorConfig{DataDir: dataDir, Floor: c.app.Build.ClockFloor(dataDir), Now: time.Now()}
 	if os.Geteuid() == 0 { // trying says more than looking, and needs root
 		for _, t := range bridge.Try() {
@@ -56,7 +53,7 @@ func doctor(ctx context.Context, c *Command) error {
 	size := quota.Try(host.Existing(dataDir))
 	cfg.Probes = append(cfg.Probes, host.Probe{Name: "sizes of claims", Err: size.Err, Detail: "the disk holds claims to them", Remedy: size.Remedy})
 	cfg.Probes = append(cfg.Probes, asideProbe(shelfOf(dataDir))...)
-	cfg.Probes = append(append(cfg.Probes, kubernetesProbe(c.app.Build, dataDir)...), c.runDirProbe()...)
+	cfg.Probes = append(append(cfg.Probes, kubernetesProbe(c.app.Build, was, dataDir)...), c.runDirProbe()...)
 	asked, cancel := context.WithTimeout(ctx, keeperAnswers)
 	info, err := keeper.New(keeper.ClientConfig{RunDir: c.RunDir}).Info(asked)
 	cancel()

@@ -95,13 +95,20 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// kubernetesTrouble says what keeps the board of this run directory from the Kubernetes that it has joined.
+// kubernetesTrouble says what keeps the board from the Kubernetes that it has joined.
 func kubernetesTrouble(build config.Build, dataDir string) string {
 	return join.Trouble(join.Dir(dataDir), later(time.Now(), build.ClockFloor(dataDir)))
 }
 
-// kubernetesProbe is doctor's; nothing where no Kubernetes is joined.
-func kubernetesProbe(build config.Build, dataDir string) []host.Probe {
+// elsewhere says whether the node that has run here works without what it has joined as a node of Kubernetes, as one does that serves
+// again: what has become of that is no trouble then.
+func elsewhere(info place.Info) bool { return info.DataDir != "" && !info.Kubernetes }
+
+// kubernetesProbe is doctor's; nothing where no Kubernetes is joined, or the node works elsewhere.
+func kubernetesProbe(build config.Build, info place.Info, dataDir string) []host.Probe {
+	if elsewhere(info) && info.DataDir == dataDir {
+		return nil
+	}
 	dir := join.Dir(dataDir)
 	server, joined := join.JoinedAt(dir)
 	if _, err := os.Stat(filepath.Join(dir, "next.pem")); !joined && err != nil {
@@ -119,6 +126,9 @@ func sayKubernetes(c *Command) error {
 	info, err := place.ReadInfo(c.RunDir)
 	if err != nil {
 		return err
+	}
+	if elsewhere(info) {
+		return nil
 	}
 	if why := kubernetesTrouble(c.app.Build, cmp.Or(info.DataDir, config.DefaultDataDir)); why != "" {
 		_, err = say(c.out, "kubernetes: %s\n", why)

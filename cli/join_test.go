@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/brain/place"
 	"ledge/config"
 )
 
@@ -22,7 +23,8 @@ import (
 func TestKubernetesTrouble(t *testing.T) {
 	data := t.TempDir()
 	var build config.Build
-	if probes := kubernetesProbe(build, data); probes != nil {
+	here := place.Info{DataDir: data, Kubernetes: true}
+	if probes := kubernetesProbe(build, here, data); probes != nil {
 		t.Error("a board that has joined none:", probes)
 	}
 	dir := filepath.Join(data, "kubernetes")
@@ -30,7 +32,7 @@ func TestKubernetesTrouble(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte("clusters: [{cluster: {server: https://a:1}}]"), 0o600))
 	for _, left := range []time.Duration{time.Hour, -time.Hour} {
 		writeIdentity(t, filepath.Join(dir, "node.pem"), time.Now().Add(left))
-		probes := kubernetesProbe(build, data)
+		probes := kubernetesProbe(build, here, data)
 		if len(probes) != 1 || (probes[0].Err == nil) != (left > 0) {
 			t.Fatal(left, probes)
 		}
@@ -39,10 +41,20 @@ func TestKubernetesTrouble(t *testing.T) {
 		}
 		var out bytes.Buffer
 		run := t.TempDir()
-		must(t, os.WriteFile(filepath.Join(run, "node.json"), []byte(`{"dataDir":"`+data+`"}`), 0o600))
+		must(t, os.WriteFile(filepath.Join(run, "node.json"), []byte(`{"dataDir":"`+data+`","kubernetes":true}`), 0o600))
 		must(t, sayKubernetes(&Command{out: &out, RunDir: run}))
 		if strings.HasPrefix(out.String(), "kubernetes: this board's certificate") == (left > 0) {
 			t.Errorf("%s: %q", left, out.String())
+		}
+		// A board that has gone back to its own control plane is not told of what it has left.
+		out.Reset()
+		must(t, os.WriteFile(filepath.Join(run, "node.json"), []byte(`{"dataDir":"`+data+`"}`), 0o600))
+		must(t, sayKubernetes(&Command{out: &out, RunDir: run}))
+		if probes := kubernetesProbe(build, place.Info{DataDir: data}, data); out.Len() != 0 || probes != nil {
+			t.Errorf("%s: it works elsewhere: %q %v", left, out.String(), probes)
+		}
+		if probes := kubernetesProbe(build, place.Info{DataDir: "/another"}, data); len(probes) != 1 {
+			t.Errorf("%s: another node works elsewhere: %v", left, probes)
 		}
 	}
 }

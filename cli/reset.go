@@ -80,7 +80,7 @@ func reset(ctx context.Context, c *Command) error {
 		return fmt.Errorf("reset: %w", err)
 	}
 	if o.data {
-		if err := removeDir(o.dataDir, place.DataMarks); err != nil {
+		if err := removeDir(o.dataDir, place.KeptMarks()); err != nil {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Command) resetDirs(o *resetOpts) (err error) {
 		}
 		return nil // no data are known that a mount could be left in
 	}
-	switch other, err := place.Foreign(o.dataDir, place.DataMarks); {
+	switch other, err := place.Foreign(o.dataDir, place.KeptMarks()); {
 	case err != nil:
 		return fmt.Errorf("reset: %w", err)
 	case other && asked:

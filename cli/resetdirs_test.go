@@ -107,3 +107,27 @@ func TestUnmountBelowSaysWhatIsInUse(t *testing.T) {
 	must(t, f.Close())
 	must(t, unmountBelow(dir))
 }
+
+// What 'ledge join' alone has made is a node's, and a reset removes it; a directory that only has the same name in it is not.
+func TestResetOfWhatJoinMade(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for file, ours := range map[string]bool{"node.pem": true, "next.pem": true, "admin.conf": false} {
+		data := filepath.Join(t.TempDir(), "data")
+		must(t, os.MkdirAll(filepath.Join(data, "kubernetes"), 0o700))
+		must(t, os.WriteFile(filepath.Join(data, "kubernetes", file), nil, 0o600))
+		c, o := &Command{RunDir: filepath.Join(t.TempDir(), "run")}, &resetOpts{dataDir: data, data: true}
+		err := c.resetDirs(o)
+		if (err == nil) != ours {
+			t.Errorf("%s: %v", file, err)
+		}
+		if err != nil {
+			continue
+		}
+		must(t, removeDir(o.dataDir, place.KeptMarks()))
+		if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}

@@ -1,8 +1,11 @@
 package rest
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -15,6 +18,19 @@ type Access struct {
 	Server, ServerName string
 	CA                 []byte // nil: the machine's own
 	HTTP               *http.Client
+}
+
+// WhichKubernetes tells the control plane of a kubeconfig from others: by its address and its CA.
+func WhichKubernetes(path string) (string, error) {
+	conf, err := clientcmd.BuildConfigFromFlags("", path)
+	if err == nil {
+		err = clientrest.LoadTLSFiles(conf)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read kubeconfig %s: %w", path, err)
+	}
+	sum := sha256.Sum256(bytes.TrimSpace(conf.CAData))
+	return fmt.Sprintf("%s %x", strings.TrimSuffix(conf.Host, "/"), sum[:8]), nil
 }
 
 // OpenAccess reads a kubeconfig whose server another credential is to be used with afterwards. now says what day it is: the clock of a

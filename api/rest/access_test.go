@@ -40,3 +40,32 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], us
 		}
 	}
 }
+
+// TestWhichKubernetes: two files of one control plane say so, whoever made them; another address or another CA is another one.
+func TestWhichKubernetes(t *testing.T) {
+	which := func(server, ca, user string) string {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {token: %s}}]}`, server,
+			base64.StdEncoding.EncodeToString([]byte(ca)), user)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := WhichKubernetes(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	one := which("https://a:1", "ca", "u1")
+	if !strings.HasPrefix(one, "https://a:1 ") || one != which("https://a:1/", "ca\n", "u2") {
+		t.Error(one, which("https://a:1/", "ca\n", "u2"))
+	}
+	if one == which("https://b:1", "ca", "u1") || one == which("https://a:1", "cb", "u1") {
+		t.Error("another control plane is the same:", one)
+	}
+	if _, err := WhichKubernetes(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("no file")
+	}
+}

@@ -26,6 +26,12 @@ var (
 	DataMarks = []string{"store/lock", "store/provisioned", "store/state.db"}
 )
 
+// KeptMarks tell a data directory also where 'ledge join' alone has made something, before the first start. A directory of the name
+// kubernetes is no mark: /etc has one on many machines.
+func KeptMarks() []string {
+	return append(slices.Clone(DataMarks), "kubernetes/node.pem", "kubernetes/next.pem")
+}
+
 // LostAndFound is the file system's own, where a directory is a mount point.
 const LostAndFound = "lost+found"
 

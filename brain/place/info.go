@@ -14,6 +14,7 @@ type Info struct {
 	Bridge     string `json:"bridge"`
 	CgroupRoot string `json:"cgroupRoot"`
 	DataDir    string `json:"dataDir"`
+	Kubernetes bool   `json:"kubernetes,omitempty"` // it works with what it has joined as a node of Kubernetes
 }
 
 // InfoFile is where it leaves it.
