@@ -290,6 +290,14 @@ func TestClientCA(t *testing.T) {
 	}
 }
 
+// saysOfASigned: while a signed certificate is shown the condition says something of it, and not that nobody signed it.
+func (b *board) saysOfASigned(part string) {
+	b.t.Helper()
+	if c := b.port.Condition(); !strings.Contains(c.Message, part) || strings.Contains(c.Message, "nobody signed") {
+		b.t.Errorf("%q, want %q", c.Message, part)
+	}
+}
+
 // TestServingCertificate (N-13.16): asked for, shown once it was approved, kept over a start, renewed before its end, and never lost to
 // what the plane answers.
 func TestServingCertificate(t *testing.T) {
@@ -338,13 +346,7 @@ func TestServingCertificate(t *testing.T) {
 	if got := shows(t, b.port); !got.Equal(given) || b.port.Condition().Reason != "CertificateNotSigned" {
 		t.Errorf("until it is renewed the old one is shown: %v", b.port.Condition())
 	}
-	says := func(part string) {
-		t.Helper()
-		if c := b.port.Condition(); !strings.Contains(c.Message, part) || strings.Contains(c.Message, "nobody signed") {
-			t.Errorf("%q, want %q", c.Message, part)
-		}
-	}
-	says("the port's certificate ends on " + given.NotAfter.UTC().Format(time.DateTime))
+	b.saysOfASigned("the port's certificate ends on " + given.NotAfter.UTC().Format(time.DateTime))
 	second := p.names()[0]
 	if second == first {
 		t.Error("it is renewed with the same key")
@@ -374,7 +376,7 @@ func TestServingCertificate(t *testing.T) {
 	if got := shows(t, b.port); !got.Equal(given) || len(p.names()) != 2 {
 		t.Errorf("another address: %v, requests %v", got.IPAddresses, p.names())
 	}
-	says("has not all names and addresses of this board")
+	b.saysOfASigned("has not all names and addresses of this board")
 	// Nobody renews it for ever: a port that shows one of its own is better than none.
 	b.later.Store(int64(400 * time.Hour))
 	b.look()
