@@ -84,13 +84,13 @@ func leaveOwn(b *Brain) error { return os.RemoveAll(filepath.Join(b.DataDir, "bo
 // kubeRenewal has the new certificate shown from the next connection on: the old ones close when nothing goes over them, and after five
 // minutes otherwise.
 type kubeRenewal struct {
-	*join.Node
+	renewal
 	client    *rest.Client
 	tokenFile string // that it may have needed for this; empty: there is none
 }
 
 func (r kubeRenewal) Renew(ctx context.Context) error {
-	err := r.Node.Renew(ctx)
+	err := r.renewal.Renew(ctx)
 	if err == nil {
 		r.client.Close()
 		wipeToken(r.tokenFile)

@@ -53,3 +53,32 @@ func TestMovedTo(t *testing.T) {
 		t.Error(rows, err)
 	}
 }
+
+// TestFileOfAnother: a kubeconfig that another control plane's takes the place of is a move, and one that only another has made is none.
+func TestFileOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	store, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(dir, "store"), NoSync: true})
+	must(t, err)
+	defer store.Close()
+	file, serving := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "port", "serving.pem")
+	for _, step := range []struct {
+		server, token string
+		keeps         bool
+	}{
+		{"https://127.0.0.1:1", "t1", true}, // the first
+		{"https://127.0.0.1:1", "t2", true},
+		{"https://127.0.0.1:2", "t2", false},
+	} {
+		must(t, os.WriteFile(file, []byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "`+step.server+`"}}], users: [{name: u, user: {token: `+step.token+`}}]}`), 0o600))
+		must(t, os.MkdirAll(filepath.Dir(serving), 0o700))
+		must(t, os.WriteFile(serving, []byte("x"), 0o600))
+		b := &Brain{Config: Config{Settings: config.Settings{Name: "pi", Options: &config.Options{DataDir: dir, Kubeconfig: file}}},
+			store:  store,
+			uplink: &uplink{}}
+		must(t, openKubernetes(t.Context(), b))
+		if _, err := os.Stat(serving); (err == nil) != step.keeps {
+			t.Errorf("%+v: %v", step, err)
+		}
+	}
+}

@@ -341,15 +341,20 @@ func TestClockPutRightLate(t *testing.T) {
 	})
 }
 
-// TestWipeToken: a token's file goes once it has done its work, and one that is gone is no trouble.
-func TestWipeToken(t *testing.T) {
+// TestTokenOfARejoin: the file of a token that a board needed to come back goes once it has done its work, not before; one that is gone
+// is no trouble.
+func TestTokenOfARejoin(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(path, []byte("abcdef.0123456789abcdef"), 0o600))
-	for range 2 {
-		wipeToken(path)
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+	client, err := rest.FromDialer(func(context.Context) (net.Conn, error) { return nil, errors.New("nobody is there") })
+	must(t, err)
+	for _, no := range []error{errors.New("no"), nil, nil} {
+		r := &lateRenewal{tried: make(chan time.Time, 1), err: no}
+		if err := (kubeRenewal{r, client, path}).Renew(t.Context()); !errors.Is(err, no) {
 			t.Error(err)
 		}
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) != (no == nil) {
+			t.Errorf("after %v: %v", no, err)
+		}
 	}
-	wipeToken("")
 }
