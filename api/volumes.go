@@ -40,6 +40,9 @@ const (
 	CardFinalizer = CardProvisioner
 )
 
+// DiskLabel begins the labels of a Node that name the disks beside its card that hold claims. A board sets those of its configuration.
+const DiskLabel = "disk.ledge.local/"
+
 // CardProvisioner makes volumes on the card of a board.
 const CardProvisioner = "ledge.local/card"
 

@@ -128,10 +128,27 @@ func (b *boardAPI) listClaims() []board.Claim {
 		if r := v.Spec.ClaimRef; r != nil {
 			c.Namespace, c.Name = r.Namespace, r.Name
 		}
-		if u, ok := b.agent.Shelf().Use(v.Name); ok {
+		if u, ok := b.claims.Use(v); ok {
 			c.Used, c.Files = &u.Bytes, u.Inodes
 		}
 		out = append(out, c)
+	}
+	return out
+}
+
+// listDisks are those of the configuration.
+func (b *boardAPI) listDisks() (out []board.Disk) {
+	if b.claims == nil {
+		return nil
+	}
+	for _, d := range b.claims.Disks() {
+		o := board.Disk{Name: d.Name, Label: d.Label, Device: d.Device}
+		if d.Err != nil {
+			o.Trouble = d.Err.Error()
+		} else if why := d.Shelf.CanSize(); why != nil {
+			o.Unsized = why.Error()
+		}
+		out = append(out, o)
 	}
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	"ledge/network/dns"
 	"ledge/network/mdns"
 	"ledge/node"
+	"ledge/node/claims"
 	"ledge/node/stats"
 	"ledge/runtime"
 	"ledge/shutdown"
@@ -38,6 +39,9 @@ type Rims struct {
 	// Found has the board found on its own networks. The zero value: nobody does.
 	Found Found
 	Power Power
+	// Disks are found, mounted and missed by Machine; Gone says of a mount whether its disk was. Nil: there are none beside the card.
+	Disks    claims.Machine
+	DiskGone func(major, minor int) (bool, error)
 
 	// Doors opens the API to those on this machine.
 	Doors func(socket string) ([]*httpd.Listener, error)

@@ -213,6 +213,13 @@ func (b *Brain) openAgent() error {
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: func() (begun, ended time.Time) { return b.power.last() },
 		NoPodNetwork: b.Bridge == place.NoBridge,
 		Unconfined:   b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
+	if n := len(b.File.Disks); n > 0 && b.rims.Disks != nil {
+		list := make([]claims.Disk, n)
+		for i, d := range b.File.Disks {
+			list[i] = claims.Disk(d)
+		}
+		cfg.Disks, cfg.DiskGone = claims.NewDisks(list, b.RunDir, b.Name, b.rims.Disks, nil), b.rims.DiskGone
+	}
 	cfg.Handed = b.fences.handed
 	cfg.Questions = b.questions
 	cfg.Seen, cfg.Services = b.found.shown(b.forwarding.shown(b.given)), b.forwarding.of()
@@ -224,7 +231,8 @@ func (b *Brain) openAgent() error {
 		return err
 	}
 	if b.Kubeconfig == "" && slices.Contains(kinds.All.Kept, api.PersistentVolumeClaims) { // elsewhere nobody selects boards for this class
-		b.claims = claims.New(claims.Config{Client: b.client, Node: b.Name, Shelf: b.agent.Shelf(), Events: b.events})
+		b.claims = claims.New(claims.Config{Client: b.client, Node: b.Name, Shelf: b.agent.Shelf(), Events: b.events,
+			Disks: cfg.Disks})
 	}
 	return nil
 }

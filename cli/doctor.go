@@ -59,7 +59,7 @@ func doctor(ctx context.Context, c *Command) error {
 	cancel()
 	cfg.Probes = append(cfg.Probes, keeperProbe(info, err)...)
 	cfg.Probes = append(append(cfg.Probes, c.shutdownProbe(ctx, "/")), c.safeModeProbe(ctx)...)
-	cfg.Probes = append(cfg.Probes, foundProbe(ctx, c)...)
+	cfg.Probes = append(append(cfg.Probes, foundProbe(ctx, c)...), diskProbes(ctx, c)...)
 	checks := host.New(host.Config{}).Doctor(cfg)
 	w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
 	failed := false

@@ -86,3 +86,17 @@ func toldBy(p host.Probe) string {
 	}
 	return p.Detail + " -> " + p.Remedy
 }
+
+// TestDiskProbes: a disk that is not there, and one that holds no claim to its size, have a line with the remedy.
+func TestDiskProbes(t *testing.T) {
+	list := judgeDisks([]board.Disk{{Name: "usb", Label: "DATA", Device: "/dev/sda1"}, {Name: "ssd", Label: "S", Trouble: "no disk has it"},
+		{Name: "old", Label: "O", Device: "/dev/sdb1", Unsized: "no quotas"}})
+	if len(list) != 3 || list[0].Err != nil || list[0].Detail != "label DATA, /dev/sda1" {
+		t.Fatalf("%+v", list)
+	}
+	for i, want := range map[int]string{1: "label S: no disk has it", 2: "claims on /dev/sdb1 may outgrow their sizes: no quotas"} {
+		if p := list[i]; p.Err == nil || p.Err.Error() != want || p.Remedy == "" || p.Fatal {
+			t.Errorf("%+v", p)
+		}
+	}
+}

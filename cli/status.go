@@ -39,8 +39,17 @@ func status(ctx context.Context, c *Command) error {
 		return err
 	}
 	fmt.Fprintln(c.out)
-	if err := printWrites(c.out, r.Writes); err != nil || len(r.Claims) == 0 {
+	if err := printWrites(c.out, r.Writes); err != nil {
 		return err
+	}
+	if len(r.Disks) > 0 {
+		fmt.Fprintln(c.out)
+		if err := printDisks(c.out, r.Disks); err != nil {
+			return err
+		}
+	}
+	if len(r.Claims) == 0 {
+		return nil
 	}
 	fmt.Fprintln(c.out)
 	return printClaims(c.out, r.Claims)

@@ -52,6 +52,7 @@ type File struct {
 	serviceKeys
 	powerKeys
 	clockKeys
+	diskKeys
 }
 
 // FirstFile is written at the first start if there is no file: an empty file means no grace at all (N-5.7),
@@ -100,6 +101,9 @@ func (c File) check() error {
 		return err
 	}
 	if err := c.clockKeys.check(); err != nil {
+		return err
+	}
+	if err := c.diskKeys.check(); err != nil {
 		return err
 	}
 	if err := c.serviceKeys.check(); err != nil {

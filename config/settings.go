@@ -296,8 +296,10 @@ func (s *Settings) node() error {
 		}
 		s.File.NodeStatusUpdateFrequency = metav1.Duration{Duration: o.nodeStatusUpdate}
 	}
-	s.Status, err = s.File.status()
-	return err
+	if s.Status, err = s.File.status(); err != nil {
+		return err
+	}
+	return s.disks()
 }
 
 // resources reads what bounds pods, and refuses a machine whose swap is not to be used (N-8.4).

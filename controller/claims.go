@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,7 @@ const claimRounds = 8
 
 func (c *Claims) pass(ctx context.Context, now time.Time) time.Duration {
 	s := c.look(ctx, now)
-	if len(s.Claims)+len(s.Volumes) == 0 && !ephemeral(s.Pods) {
+	if len(s.Claims)+len(s.Volumes) == 0 && !ephemeral(s.Pods) && !slices.ContainsFunc(s.Nodes, claims.HasDisks) {
 		clear(c.told)
 		return idle
 	}

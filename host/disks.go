@@ -23,6 +23,7 @@ type disk struct {
 	device string // /dev/mmcblk0p2
 	whole  string // mmcblk0
 	label  string
+	fat    bool
 }
 
 // findDisks looks at every disk of the machine. One that cannot be read, such as a drive without a card, is passed over.
@@ -41,40 +42,44 @@ func findDisks(sys, dev string) ([]disk, error) {
 			}
 			d.whole = filepath.Base(filepath.Dir(at))
 		}
-		if d.label, err = readLabel(d.device); err == nil && d.label != "" {
+		if d.label, d.fat, err = readLabel(d.device); err == nil && d.label != "" {
 			found = append(found, d)
 		}
 	}
 	return found, nil
 }
 
-func readLabel(device string) (string, error) {
+func readLabel(device string) (label string, fat bool, err error) {
 	f, err := os.Open(device)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer f.Close()
 	head := make([]byte, 2048)
 	if _, err := io.ReadFull(f, head); err != nil {
-		return "", err
+		return "", false, err
 	}
-	return volumeLabel(head), nil
+	label, fat = volumeLabel(head)
+	return label, fat, nil
 }
 
-// volumeLabel reads the label out of the first 2 KiB of a file system: ext2 to ext4, FAT.
-func volumeLabel(head []byte) string {
+// volumeLabel reads the label out of the first 2 KiB of a file system: ext2 to ext4, XFS, FAT.
+func volumeLabel(head []byte) (label string, fat bool) {
 	switch {
 	case head[0x438] == 0x53 && head[0x439] == 0xef:
 		name, _, _ := bytes.Cut(head[0x478:0x488], []byte{0})
-		return string(name)
+		return string(name), false
+	case bytes.HasPrefix(head, []byte("XFSB")):
+		name, _, _ := bytes.Cut(head[108:120], []byte{0})
+		return string(name), false
 	case head[510] != 0x55 || head[511] != 0xaa:
-		return ""
+		return "", false
 	case bytes.HasPrefix(head[82:], []byte("FAT32")):
-		return strings.TrimRight(string(head[71:82]), " ")
+		return strings.TrimRight(string(head[71:82]), " "), true
 	case bytes.HasPrefix(head[54:], []byte("FAT1")):
-		return strings.TrimRight(string(head[43:54]), " ")
+		return strings.TrimRight(string(head[43:54]), " "), true
 	}
-	return ""
+	return "", false
 }
 
 // chooseDisks says which device has the data, given a device or LABEL=..., and which is the firmware's; "" if there is none.

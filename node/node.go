@@ -106,6 +106,10 @@ type Config struct {
 	// Questions for names that this board has answered so far, by kind, for the metrics. May be nil.
 	Questions func(each func(kind string, n uint64))
 
+	// Disks hold claims beside the card; nil: none. DiskGone says of a mount, by its numbers, whether its disk was taken away; nil: none is.
+	Disks    *claims.Disks
+	DiskGone func(major, minor int) (bool, error)
+
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
 	// Unconfined runs containers without the default system call filter unless they ask for it, as a kubelet
@@ -201,6 +205,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
+	vols.Absent, vols.Gone = cfg.Disks.Absent, cfg.DiskGone
 	a := &Agent{cfg: cfg, volumes: vols, shelf: claims.NewShelf(filepath.Join(cfg.DataDir, "claims"), nil),
 		prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:     api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
@@ -211,6 +216,11 @@ func New(cfg Config) (*Agent, error) {
 	a.hands = &hands{a: a, blocks: map[types.UID]runtime.IDRange{}}
 	a.engine = newEngineView(cfg.Engine, engineEars{a})
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
+	cfg.Disks.OnCome(func() { // pods that wait for it are tried again
+		for _, w := range a.roster.all() {
+			w.sourcesChanged()
+		}
+	})
 	a.evictor, a.poster = newEvictor(a), newPoster(a)
 	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
 	a.mirrors = static.NewMirrors(cfg.Name, a.statics, shownIn{cfg.Client, a})

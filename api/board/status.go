@@ -11,6 +11,7 @@ type Status struct {
 	Pressure pressure.Report `json:"pressure"`
 	Writes   Writes          `json:"writes"`
 	Claims   []Claim         `json:"claims,omitempty"` // whose volumes lie on this board
+	Disks    []Disk          `json:"disks,omitempty"`  // of its configuration, beside the card
 	Found    *Found          `json:"found,omitempty"`  // nil: it is not meant to be
 }
 
@@ -30,6 +31,15 @@ type Claim struct {
 	// Used is in bytes, and so many files; nil: the disk holds no claim to its size, and does not count them.
 	Used  *int64 `json:"used,omitempty"`
 	Files int64  `json:"files,omitempty"`
+}
+
+// Disk is one beside the card that holds claims.
+type Disk struct {
+	Name    string `json:"name"`
+	Label   string `json:"label"`
+	Device  string `json:"device,omitempty"`  // empty: it is not there
+	Trouble string `json:"trouble,omitempty"` // why not
+	Unsized string `json:"unsized,omitempty"` // why it holds no claim to its size
 }
 
 // Writes says who has written how much to the disk that the data directory is on.

@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ var StorageClasses = api.Define(api.Kind{Group: "storage.k8s.io", Version: "v1",
 		New:      func() *storagev1.StorageClass { return &storagev1.StorageClass{} },
 		NewList:  func() api.ListObject { return &storagev1.StorageClassList{} },
 		Default:  defaultClass,
-		Validate: validateClass,
+		Validate: func(c *storagev1.StorageClass) field.ErrorList { return append(validateClass(c), validateOwn(c)...) },
 		ValidateUpdate: func(c, old *storagev1.StorageClass, _ string) field.ErrorList {
 			return append(validateClass(c), validateClassChange(c, old)...)
 		},
@@ -66,6 +67,22 @@ func Card() *storagev1.StorageClass {
 		ObjectMeta:  metav1.ObjectMeta{Name: CardClass, Annotations: map[string]string{api.DefaultClass: "true"}},
 		Provisioner: api.CardProvisioner, VolumeBindingMode: &wait, ReclaimPolicy: &remove, AllowVolumeExpansion: &grows}
 }
+
+// OnDisk is the class of volumes on a disk beside the boards' cards: on every board whose configuration has one of that name.
+func OnDisk(disk string) *storagev1.StorageClass {
+	c := Card()
+	c.ObjectMeta = metav1.ObjectMeta{Name: disk}
+	c.Parameters = map[string]string{diskParameter: disk}
+	c.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{
+		Key: api.DiskLabel + disk, Values: []string{"true"}}}}}
+	return c
+}
+
+// diskParameter names the disk that a class is of.
+const diskParameter = "disk"
+
+// DiskOf is the disk that a class of the boards' own volumes is of; empty: their cards.
+func DiskOf(c *storagev1.StorageClass) string { return c.Parameters[diskParameter] }
 
 // IsDefault says whether claims that name no class get this one.
 func IsDefault(c *storagev1.StorageClass) bool {
@@ -132,6 +149,19 @@ func validateClass(c *storagev1.StorageClass) field.ErrorList {
 			"a volume on a board's card can only be made when its first pod has a board: use WaitForFirstConsumer"))
 	}
 	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
+}
+
+// validateOwn refuses what no board would do for a class of the boards' own volumes.
+func validateOwn(c *storagev1.StorageClass) (errs field.ErrorList) {
+	if c.Provisioner != api.CardProvisioner {
+		return nil
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.Parameters)) {
+		if k != diskParameter {
+			errs = append(errs, field.NotSupported(field.NewPath("parameters"), k, []string{diskParameter}))
+		}
+	}
+	return errs
 }
 
 // validateProvisioner looks at the name of who makes volumes, or changes them.

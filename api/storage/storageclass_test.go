@@ -31,7 +31,7 @@ func TestStorageClasses(t *testing.T) {
 		"empty key":   {func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"": "x"} }, "parameters: Invalid", "parameters: Invalid"},
 		"too large": {func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"a": strings.Repeat("x", 256<<10)} },
 			"parameters: Too long", "parameters: Too long"},
-		"parameters": {func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"a": "b"} }, "", "parameters: Invalid"},
+		"parameters": {func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"disk": "b"} }, "", "parameters: Invalid"},
 		"policy":     {func(c *storagev1.StorageClass) { c.ReclaimPolicy = &retain }, "", "reclaimPolicy: Invalid"},
 		"at once":    {func(c *storagev1.StorageClass) { c.VolumeBindingMode = nil }, "volumeBindingMode: Invalid", "volumeBindingMode: Invalid"},
 		"recycle":    {func(c *storagev1.StorageClass) { c.ReclaimPolicy = &recycle }, "reclaimPolicy: Unsupported", "reclaimPolicy: Unsupported"},

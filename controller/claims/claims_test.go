@@ -389,3 +389,40 @@ func (s *store) whole(t *testing.T, seed uint64) {
 		}
 	}
 }
+
+// TestDiskClasses: boards say which disks they have, and each gets its class once; a class of that name that is another's stays as it is.
+func TestDiskClasses(t *testing.T) {
+	const most = 16
+	node := func(name string, disks ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		for _, d := range disks {
+			n.Labels[api.DiskLabel+d] = "true"
+		}
+		return n
+	}
+	other := storage.OnDisk("nfs")
+	other.Provisioner = "example.com/nfs"
+	many := node("c")
+	for i := range 3 * most {
+		many.Labels[fmt.Sprint(api.DiskLabel, "d", i)] = "true"
+	}
+	s := claims.State{Nodes: []*corev1.Node{node("a", "usb", "nfs", "Bad_Name"), node("b", "usb")}, Classes: []*storagev1.StorageClass{other}}
+	steps, events := claims.Next(s, metav1.Now())
+	if len(steps) != 1 || steps[0].Verb != claims.Create || steps[0].Object.GetName() != "usb" || len(events) != 1 || events[0].Reason != "DiskClassTaken" {
+		t.Errorf("%v %v", steps, events)
+	}
+	class := steps[0].Object.(*storagev1.StorageClass)
+	if err := storage.StorageClasses.Validate(class); err != nil {
+		t.Error(err)
+	}
+	if !storage.MayBeMadeFor(class, s.Nodes[0]) || storage.MayBeMadeFor(class, node("d")) {
+		t.Error("the class does not tell boards with the disk from those without")
+	}
+	s.Classes = append(s.Classes, class)
+	if steps, _ := claims.Next(s, metav1.Now()); len(steps) != 0 {
+		t.Errorf("again: %v", steps)
+	}
+	if steps, _ := claims.Next(claims.State{Nodes: []*corev1.Node{many}}, metav1.Now()); len(steps) != most {
+		t.Errorf("one board made %d classes", len(steps))
+	}
+}

@@ -101,6 +101,7 @@ func Next(s State, now metav1.Time) ([]Step, []Event) {
 	for _, n := range s.Nodes {
 		w.nodes[n.Name] = true
 	}
+	w.diskClasses()
 	for _, p := range s.Pods {
 		for _, name := range api.ClaimsOf(p) {
 			key := types.NamespacedName{Namespace: p.Namespace, Name: name}

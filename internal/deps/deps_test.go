@@ -116,7 +116,8 @@ var table = map[string][]string{
 	// decision 114: a program of its own, in a pod
 	"network/ingress":      {"api", "api/networking"},
 	"network/ingress/door": {"api", "api/discovery", "api/networking", "api/rest", "network/ingress"},
-	"config": {"api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot",
+	"config": {"api", "api/storage", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller",
+		"controller/machines", "api/manifest", "firstboot",
 		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/join", "node/podlog", "node/podspec",
 		"node/poster", "node/pressure", "node/static", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	// decision 94: it opens nothing of a machine

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ type Config struct {
 	Client api.Client
 	Node   string
 	Shelf  *Shelf
+	Disks  *Disks // nil: none
 	Events Recorder
 	Retry  time.Duration // after something failed; 0 is 10 s
 }
@@ -93,6 +95,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.sweep(ctx) })
+	g.Go(func() error { return l.watchDisks(ctx) })
 	if !l.awaitAny(ctx) {
 		return g.Wait()
 	}
@@ -166,11 +169,8 @@ func (l *Loop) watchRoom(volumes []*corev1.PersistentVolume) {
 	here := map[string]bool{}
 	for _, v := range volumes {
 		here[v.Name] = true
-		if v.Spec.ClaimRef == nil || v.Spec.Local == nil || v.Spec.Local.Path != l.cfg.Shelf.Path(v.Name) {
-			continue
-		}
-		u, ok := l.cfg.Shelf.Use(v.Name)
-		if !ok || u.MaxBytes == 0 {
+		u, ok := l.Use(v)
+		if !ok || v.Spec.ClaimRef == nil || u.MaxBytes == 0 {
 			continue
 		}
 		percent := max(u.Bytes*100/u.MaxBytes, u.Inodes*100/max(u.MaxInodes, 1))
@@ -190,7 +190,7 @@ func (l *Loop) watchRoom(volumes []*corev1.PersistentVolume) {
 func (l *Loop) sweep(ctx context.Context) error {
 	var failed grumble.Once
 	for {
-		err := l.cfg.Shelf.Sweep(gonePrefix)
+		err := l.sweepAll()
 		failed.About("removed claims still take room", err)
 		poke(l.wake)
 		var again <-chan time.Time
@@ -213,36 +213,65 @@ func poke(c chan struct{}) {
 	}
 }
 
-// pass does what there is to do now.
+// pass does what there is to do now, on the card and on each disk.
 func (l *Loop) pass(ctx context.Context) error {
+	defer l.cfg.Disks.hold()()
 	volumes, claims := l.volumes.List(), l.claims.List()
-	dirs, err := l.cfg.Shelf.Dirs()
-	if err != nil {
-		return err
-	}
 	l.forget(claims, volumes)
-	if len(dirs)+len(volumes)+len(claims) == 0 {
-		return nil
-	}
-	room, err := l.cfg.Shelf.Room()
-	if err != nil {
-		return err
-	}
 	if err := l.readClasses(ctx, volumes, claims); err != nil {
 		return err
 	}
-	unsized := ""
-	if why := l.cfg.Shelf.CanSize(); why != nil {
-		unsized = why.Error()
+	places := l.places()
+	var errs []error
+	for _, p := range places {
+		errs = append(errs, l.passOf(ctx, p, volumes, claims))
+	}
+	for _, v := range volumes {
+		if v.Annotations[api.ProvisionedBy] == api.CardProvisioner && v.Spec.Local != nil &&
+			!slices.ContainsFunc(places, func(p place) bool { return p.has(v) }) {
+			l.say(v.Name, v, "DiskUnknown", fmt.Sprintf("its directory %s is on no disk that this board's configuration has (key disks)",
+				v.Spec.Local.Path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// passOf does it at one place.
+func (l *Loop) passOf(ctx context.Context, at place, volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) error {
+	w := World{Claims: claims, Classes: l.classes, Disk: at.disk, Absent: at.absent}
+	for _, v := range volumes {
+		if !at.has(v) {
+			continue
+		}
+		if w.Volumes = append(w.Volumes, v); at.absent == "" && strings.HasPrefix(l.said[v.Name], awaits) {
+			delete(l.said, v.Name) // it has come, and may go again
+		}
+	}
+	if w.Path = func(string) string { return "" }; at.shelf != nil {
+		w.Path = at.shelf.Path
+	}
+	if at.absent == "" {
+		var err error
+		if w.Dirs, err = at.shelf.Dirs(); err != nil {
+			return err
+		}
+		if len(w.Dirs)+len(volumes)+len(claims) == 0 {
+			return nil
+		}
+		if w.Room, err = at.shelf.Room(); err != nil {
+			return err
+		}
+		if why := at.shelf.CanSize(); why != nil {
+			w.Unsized = why.Error()
+		}
 	}
 	var errs []error
 	skip := map[string]bool{} // one step of a volume rests on that before it
-	for _, s := range Plan(World{Dirs: dirs, Volumes: volumes, Claims: claims, Classes: l.classes, Room: room, Path: l.cfg.Shelf.Path,
-		Unsized: unsized}) {
+	for _, s := range Plan(w) {
 		if skip[s.Name] {
 			continue
 		}
-		switch err := l.do(ctx, s); {
+		switch err := l.do(ctx, at.shelf, s); {
 		case err == nil:
 		case errors.Is(err, errLater):
 			errs = append(errs, err)
@@ -285,14 +314,14 @@ func (l *Loop) readClasses(ctx context.Context, volumes []*corev1.PersistentVolu
 }
 
 // do carries out one step. Each may be repeated.
-func (l *Loop) do(ctx context.Context, s Step) error {
+func (l *Loop) do(ctx context.Context, shelf *Shelf, s Step) error {
 	switch s.Do {
 	case Make:
-		return l.cfg.Shelf.Make(s.Name, s.Bytes)
+		return shelf.Make(s.Name, s.Bytes)
 	case Offer:
-		return l.offer(ctx, s)
+		return l.offer(ctx, shelf, s)
 	case Resize:
-		return l.cfg.Shelf.Resize(s.Name, s.Bytes)
+		return shelf.Resize(s.Name, s.Bytes)
 	case Grow:
 		v := s.Volume.DeepCopy()
 		v.Spec.Capacity[corev1.ResourceStorage] = quantity(s.Bytes)
@@ -303,14 +332,14 @@ func (l *Loop) do(ctx context.Context, s Step) error {
 	case Mark:
 		return l.mark(ctx, s)
 	case Remove:
-		if err := l.cfg.Shelf.Remove(s.Name); err != nil {
+		if err := shelf.Remove(s.Name); err != nil {
 			return err
 		}
 		delete(l.said, s.Name)
 		poke(l.swept)
 		return nil
 	case Keep:
-		return l.cfg.Shelf.Keep(s.Name)
+		return shelf.Keep(s.Name)
 	case Free:
 		v := s.Volume.DeepCopy()
 		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == api.CardFinalizer })
@@ -322,13 +351,15 @@ func (l *Loop) do(ctx context.Context, s Step) error {
 	case Refuse:
 		return l.refuse(ctx, s)
 	case Lost:
-		l.say(s.Name, s.Volume, "VolumeLost", "its directory "+l.cfg.Shelf.Path(s.Name)+" is not on this board's card: "+
+		l.say(s.Name, s.Volume, "VolumeLost", "its directory "+shelf.Path(s.Name)+" is not on its disk: "+
 			"put it back from a backup, or delete claim and volume")
+	case Await:
+		l.await(s)
 	case Stray:
 		if !l.strays[s.Name] {
 			l.strays[s.Name] = true
 			slog.Warn("a directory has no volume, and stays: its control plane has forgotten it, or somebody took its finalizer off",
-				"path", l.cfg.Shelf.Path(s.Name))
+				"path", shelf.Path(s.Name))
 		}
 	}
 	return nil
@@ -371,7 +402,7 @@ func (l *Loop) forget(claims []*corev1.PersistentVolumeClaim, volumes []*corev1.
 }
 
 // offer tells the control plane of a directory that was made for a claim.
-func (l *Loop) offer(ctx context.Context, s Step) error {
+func (l *Loop) offer(ctx context.Context, shelf *Shelf, s Step) error {
 	c, class := s.Claim, l.classes[api.ClassOfClaim(s.Claim)]
 	mode := corev1.PersistentVolumeFilesystem
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: s.Name,
@@ -386,7 +417,7 @@ func (l *Loop) offer(ctx context.Context, s Step) error {
 			NodeAffinity:     api.OnlyOn(l.cfg.Node),
 			ClaimRef: &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name,
 				UID: c.UID, ResourceVersion: c.ResourceVersion},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: l.cfg.Shelf.Path(s.Name)}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: shelf.Path(s.Name)}},
 		}}
 	if class.ReclaimPolicy != nil {
 		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy

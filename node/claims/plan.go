@@ -23,6 +23,8 @@ type World struct {
 	Room    int64               // bytes of the whole disk
 	Path    func(string) string // of a directory by its name
 	Unsized string              // why the file system holds no directory to a size; empty: it does
+	Disk    string              // whose directories these are, by the name in the configuration; empty: the card's
+	Absent  string              // why nothing can be done there now; empty: it can
 }
 
 // Verb is what to do about one claim.
@@ -42,6 +44,7 @@ const (
 	Refuse Verb = "refuse" // say why there is none
 	Lost   Verb = "lost"   // say that a volume's directory is not there
 	Stray  Verb = "stray"  // say that a directory has no volume
+	Await  Verb = "await"  // say that a volume's disk is not there
 )
 
 // Step is one thing to do.
@@ -106,7 +109,8 @@ func (p *planner) ready(name string) bool {
 // claim looks at one that waits for its volume.
 func (p *planner) claim(c *corev1.PersistentVolumeClaim) {
 	name, class := api.VolumeFor(c), p.Classes[api.ClassOfClaim(c)]
-	if c.DeletionTimestamp != nil || c.Spec.VolumeName != "" || class == nil || class.Provisioner != api.CardProvisioner {
+	if c.DeletionTimestamp != nil || c.Spec.VolumeName != "" || class == nil || class.Provisioner != api.CardProvisioner ||
+		storage.DiskOf(class) != p.Disk {
 		return
 	}
 	p.wanted[name] = true
@@ -123,10 +127,12 @@ func (p *planner) claim(c *corev1.PersistentVolumeClaim) {
 		refuse("its uid %q makes no name for a directory", c.UID)
 	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
 		refuse("volume mode Block is not what the card's own class has: it makes directories")
+	case p.Absent != "":
+		refuse("%s", p.Absent)
 	case there && d.Gone:
 		return // until that is away
 	case !there && bytes > p.Room:
-		refuse("it asks for %s, and the whole disk of this board has %s", c.Spec.Resources.Requests.Storage(), amount(p.Room))
+		refuse("it asks for %s, and the whole disk %s has %s", c.Spec.Resources.Requests.Storage(), p.whose(), amount(p.Room))
 	case !there && len(p.dirs)+p.made >= most:
 		refuse("this board has %d volumes, and keeps no more", most)
 	default:
@@ -138,11 +144,17 @@ func (p *planner) claim(c *corev1.PersistentVolumeClaim) {
 	}
 }
 
+func (w World) whose() string { return cmp.Or(w.Disk, "of this board") }
+
 func amount(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
 
 // volume looks at one of this board's.
 func (p *planner) volume(v *corev1.PersistentVolume) {
 	if !p.ours(v) {
+		return
+	}
+	if p.Absent != "" {
+		p.add(Step{Do: Await, Name: v.Name, Volume: v, Why: p.Absent})
 		return
 	}
 	capacity := v.Spec.Capacity.Storage().Value()
@@ -161,8 +173,8 @@ func (p *planner) volume(v *corev1.PersistentVolume) {
 	}
 	switch {
 	case wants > p.Room && wants > capacity:
-		p.add(Step{Do: Refuse, Name: v.Name, Claim: c, Why: fmt.Sprintf("it asks for %s, and the whole disk of this board has %s",
-			c.Spec.Resources.Requests.Storage(), amount(p.Room))})
+		p.add(Step{Do: Refuse, Name: v.Name, Claim: c, Why: fmt.Sprintf("it asks for %s, and the whole disk %s has %s",
+			c.Spec.Resources.Requests.Storage(), p.whose(), amount(p.Room))})
 		wants = capacity
 	case p.dirs[v.Name].Limit != wants && p.dirs[v.Name].Sized || wants > capacity:
 		p.add(Step{Do: Resize, Name: v.Name, Bytes: wants, Volume: v})

@@ -61,6 +61,25 @@ var reconciledLabels = []string{corev1.LabelHostname, corev1.LabelTopologyZone, 
 	corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable,
 	"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}
 
+// reconcileDisks has the labels of a Node name the disks of the board's configuration, and no others.
+func reconcileDisks(old, fresh *corev1.Node) (changed bool) {
+	for key := range old.Labels {
+		if _, still := fresh.Labels[key]; strings.HasPrefix(key, api.DiskLabel) && !still {
+			delete(old.Labels, key)
+			changed = true
+		}
+	}
+	for key, value := range fresh.Labels {
+		if strings.HasPrefix(key, api.DiskLabel) && old.Labels[key] != value {
+			if old.Labels == nil {
+				old.Labels = map[string]string{}
+			}
+			old.Labels[key], changed = value, true
+		}
+	}
+	return changed
+}
+
 func reconcileLabels(old, fresh *corev1.Node) (changed bool) {
 	for _, key := range reconciledLabels {
 		want, ok := fresh.Labels[key]

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
 )
 
 // TestObject is the Node as first posted (N-1.28, N-1.14).
@@ -159,5 +161,20 @@ func TestExternalAddresses(t *testing.T) {
 	n = someFacts(func(f *Facts) { f.Registration.ExternalIP = netip.MustParseAddr("198.51.100.9") }).object()
 	if a := n.Status.Addresses; len(a) != 3 || a[1].Type != corev1.NodeExternalIP || a[1].Address != "198.51.100.9" {
 		t.Errorf("--node-external-ip: %v", a)
+	}
+}
+
+// TestDiskLabels: the Node names the disks of the configuration and no others; labels of people stay.
+func TestDiskLabels(t *testing.T) {
+	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{api.DiskLabel + "old": "true", "mine": "1"}}}
+	fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{api.DiskLabel + "usb": "true"}}}
+	if !reconcileDisks(old, fresh) || reconcileDisks(old, fresh) {
+		t.Error("it is put right once")
+	}
+	if len(old.Labels) != 2 || old.Labels[api.DiskLabel+"usb"] != "true" || old.Labels["mine"] != "1" {
+		t.Errorf("%v", old.Labels)
+	}
+	if bare := (&corev1.Node{}); !reconcileDisks(bare, fresh) || len(bare.Labels) != 1 {
+		t.Errorf("a Node without labels: %v", bare.Labels)
 	}
 }

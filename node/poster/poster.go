@@ -231,7 +231,7 @@ func (p *Poster) register(ctx context.Context, f Facts) error {
 	if gerr != nil {
 		return errors.Join(err, gerr)
 	}
-	if reconcileLabels(old, fresh) {
+	if disks := reconcileDisks(old, fresh); reconcileLabels(old, fresh) || disks {
 		if _, err := api.Update(ctx, p.Client, api.Nodes, old); err != nil {
 			return err
 		}

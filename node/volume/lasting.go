@@ -37,7 +37,11 @@ func (v *Volumes) lastingPlace(pod *corev1.Pod, vol *corev1.Volume) string {
 // prepareLasting mounts what a claim is bound to, once.
 func (v *Volumes) prepareLasting(ctx context.Context, pod *corev1.Pod, vol *corev1.Volume, src Source) error {
 	place := v.lastingPlace(pod, vol)
-	if stands, _, err := standsAt(place); err != nil || stands {
+	stands, _, err := standsAt(place)
+	if err == nil && stands {
+		stands, err = v.leaveDead(place)
+	}
+	if err != nil || stands {
 		return err
 	}
 	if n := vol.NFS; n != nil {
@@ -75,6 +79,23 @@ func standsAt(place string) (stands, share bool, err error) {
 		return false, false, err
 	}
 	return true, strings.HasPrefix(found[len(found)-1].FSType, "nfs"), nil
+}
+
+// leaveDead takes down a mount whose disk was taken away: what is mounted anew is the disk that has come back, under another number. It
+// says whether the mount still stands.
+func (v *Volumes) leaveDead(place string) (stands bool, err error) {
+	if v.Gone == nil {
+		return true, nil
+	}
+	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(place))
+	if err != nil || len(found) == 0 {
+		return false, err
+	}
+	m := found[len(found)-1]
+	if gone, err := v.Gone(m.Major, m.Minor); err != nil || !gone {
+		return true, err
+	}
+	return false, detach(place)
 }
 
 // Claimed are the places of a pod's claims, by claim, but for shares: a look at one waits for its server.
@@ -128,6 +149,11 @@ func (v *Volumes) mountVolume(pod *corev1.Pod, vol *corev1.Volume, pv *corev1.Pe
 		path, flags = s.Local.Path, flags|unix.O_DIRECTORY
 		if pv.Annotations[api.ProvisionedBy] == api.CardProvisioner {
 			flags |= unix.O_NOFOLLOW // the board has made a directory there, and nothing else
+			if v.Absent != nil {
+				if err := v.Absent(path); err != nil {
+					return err
+				}
+			}
 		}
 	case s.HostPath != nil:
 		if err := prepareHostPath(s.HostPath); err != nil {

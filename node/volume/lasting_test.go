@@ -28,6 +28,66 @@ func localVolume(path string, options ...string) *corev1.PersistentVolume {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}}}}
 }
 
+// TestDiskTakenAway: a volume whose disk is not there is not mounted, and the pod says why; one whose disk was taken away since is mounted
+// anew from the disk that has come back.
+func TestDiskTakenAway(t *testing.T) { // N-13.17
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	v, _, _ := volumes(t)
+	src, at, back := aShelf(), t.TempDir(), t.TempDir()
+	src.claimed = localVolume(at)
+	p := pod("u1", claimed("d", false))
+	p.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "d", MountPath: "/d"}}}}
+	absent := errors.New("it waits for the disk usb")
+	v.Absent = func(path string) error {
+		if path != at {
+			t.Errorf("asked of %s", path)
+		}
+		return absent
+	}
+	if err := v.Prepare(t.Context(), p, src); !errors.Is(err, absent) {
+		t.Errorf("%v", err)
+	}
+	v.Absent = nil
+	gone := false
+	v.Gone = func(major, minor int) (bool, error) { return gone, nil }
+	row := func() string {
+		t.Helper()
+		if err := v.Prepare(t.Context(), p, src); err != nil {
+			t.Fatal(err)
+		}
+		mounts, err := v.Mounts(t.Context(), p, &p.Spec.Containers[0], asIs, nil)
+		if err != nil || len(mounts) != 1 {
+			t.Fatal(mounts, err)
+		}
+		text, err := os.ReadFile(filepath.Join(mounts[0].Source, "row"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for dir, text := range map[string]string{at: "first", back: "back"} {
+		if err := os.WriteFile(filepath.Join(dir, "row"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := row(); got != "first" {
+		t.Error(got)
+	}
+	src.claimed = localVolume(back)
+	if got := row(); got != "first" {
+		t.Errorf("a mount that stands was left: %s", got)
+	}
+	gone = true
+	if got := row(); got != "back" {
+		t.Errorf("the dead mount still stands: %s", got)
+	}
+	if err := v.Remove("u1"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestClaims: what a claim is bound to is mounted for its pod and found again, and is still there when the pod is not.
 func TestClaims(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -33,6 +33,11 @@ type Volumes struct {
 	disk, memory, config, files, subpaths, lasting string
 
 	shares nfs.Shares
+
+	// Absent says why a directory that this board has made for a claim cannot be had now. Nil: nobody knows of a reason.
+	Absent func(path string) error
+	// Gone says whether the disk of a mount was taken away, by its numbers. Nil: none is.
+	Gone func(major, minor int) (bool, error)
 }
 
 // New prepares the places volumes live in.
