@@ -54,7 +54,13 @@ func saveWithClaims(ctx context.Context, c *Command, given, file string) error {
 	if more := packed.LeftOut - len(packed.Left); more > 0 {
 		fmt.Fprintf(c.Err, "left out: %d more\n", more)
 	}
-	_, err = fmt.Fprintf(c.out, "saved %s: %d claims, %d files\n", file+claimsSuffix, packed.Claims, packed.Files)
+	if _, err = fmt.Fprintf(c.out, "saved %s: %d claims, %d files\n", file+claimsSuffix, packed.Claims, packed.Files); err != nil {
+		return err
+	}
+	others, err := c.disks(ctx)
+	for _, d := range others {
+		fmt.Fprintf(c.Err, "not saved: what is in claims on the disk %s (label %s): only those on the card are\n", d.Name, d.Label)
+	}
 	return err
 }
 

@@ -29,18 +29,24 @@ func printDisks(out io.Writer, list []board.Disk) error {
 
 // diskProbes names the disks for claims that are not there, or hold none to its size; nothing where no node runs.
 func diskProbes(ctx context.Context, c *Command) []host.Probe {
+	list, err := c.disks(ctx)
+	if err != nil {
+		return nil // foundProbe has said it
+	}
+	return judgeDisks(list)
+}
+
+// disks are those that hold claims beside the card; none where no node runs.
+func (c *Command) disks(ctx context.Context) ([]board.Disk, error) {
 	if c.reachable() != nil {
-		return nil
+		return nil, nil
 	}
 	var s board.Status
 	resp, err := c.Raw(ctx, http.MethodGet, board.StatusPath, nil, "", nil)
 	if err == nil {
 		err = errors.Join(json.NewDecoder(resp.Body).Decode(&s), resp.Body.Close())
 	}
-	if err != nil {
-		return nil // foundProbe has said it
-	}
-	return judgeDisks(s.Disks)
+	return s.Disks, err
 }
 
 func judgeDisks(list []board.Disk) (out []host.Probe) {
