@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,8 +112,8 @@ func (u usage) claimMetrics(t *stats.Text) {
 			}
 		}
 	}
-	slices.SortFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.claim, b.claim))
+	sort.Slice(rows, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(rows[i].namespace, rows[j].namespace), cmp.Compare(rows[i].claim, rows[j].claim)) < 0
 	})
 	for _, m := range []struct {
 		name, help string

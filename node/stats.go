@@ -180,12 +180,11 @@ func (u usage) Page(_ context.Context, path string) (string, []byte, bool, error
 // podList is what a kubelet says of the pods that it has, with their statuses as it wrote them last.
 func (u usage) podList() ([]byte, error) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
-	for _, p := range u.a.Pods() {
+	for _, p := range slices.SortedFunc(slices.Values(u.a.Pods()), func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	}) {
 		list.Items = append(list.Items, *p)
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-	})
 	return json.Marshal(list)
 }
 

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sort"
 	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -155,7 +155,7 @@ func (l *look[T]) rewind(store *storage.Store) error {
 		}
 		l.items = append(l.items, picked[T]{key, v})
 	}
-	slices.SortFunc(l.items, func(a, b picked[T]) int { return strings.Compare(a.key, b.key) })
+	sort.Slice(l.items, func(i, j int) bool { return l.items[i].key < l.items[j].key })
 	l.rev = l.exact
 	if over := len(l.items) - l.limit; l.limit > 0 && over > 0 {
 		l.items, l.more = l.items[:l.limit], int64(over)

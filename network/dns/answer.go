@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -150,7 +151,7 @@ func (z *Zone) endpoint(n name, s *service.Service, asked string) (f found) {
 
 // once has each address once: several slices may hold it.
 func once(addrs []netip.Addr) []netip.Addr {
-	slices.SortFunc(addrs, netip.Addr.Compare)
+	sort.Slice(addrs, func(i, j int) bool { return addrs[i].Less(addrs[j]) })
 	return slices.Compact(addrs)
 }
 

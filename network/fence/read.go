@@ -1,9 +1,11 @@
 package fence
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/google/nftables"
@@ -159,14 +161,12 @@ func chainOf(data []byte) string {
 
 // spansOf pairs the begins and ends of an interval set.
 func spansOf(elements []nftables.SetElement) (out []network.Span) {
-	slices.SortFunc(elements, func(a, b nftables.SetElement) int {
-		if c := strings.Compare(string(a.Key), string(b.Key)); c != 0 {
-			return c
+	sort.Slice(elements, func(i, j int) bool {
+		a, b := elements[i], elements[j]
+		if c := bytes.Compare(a.Key, b.Key); c != 0 {
+			return c < 0
 		}
-		if a.IntervalEnd {
-			return -1
-		}
-		return 1
+		return a.IntervalEnd && !b.IntervalEnd
 	})
 	for i, e := range elements {
 		first, ok := netip.AddrFromSlice(e.Key)

@@ -4,6 +4,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -137,7 +138,7 @@ func ends(of []Slice, port string, v6, ending bool) (out []netip.AddrPort) {
 			}
 		}
 	}
-	slices.SortFunc(out, netip.AddrPort.Compare)
+	sort.Slice(out, func(i, j int) bool { return out[i].Compare(out[j]) < 0 })
 	return slices.Compact(out)
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -259,8 +260,8 @@ func (t *Table) Secrets() (out []types.NamespacedName) {
 			out = append(out, key)
 		}
 	}
-	slices.SortFunc(out, func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	sort.Slice(out, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(out[i].Namespace, out[j].Namespace), cmp.Compare(out[i].Name, out[j].Name)) < 0
 	})
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -196,7 +197,8 @@ func (f *finder) boards() (out []Board) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		slices.SortFunc(by[name].Addresses, netip.Addr.Compare)
+		all := by[name].Addresses
+		sort.Slice(all, func(i, j int) bool { return all[i].Less(all[j]) })
 		out = append(out, *by[name])
 	}
 	return out

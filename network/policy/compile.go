@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -111,7 +112,7 @@ func (c *Compiler) passes(f *network.Fence, pod *Pod, kind networkingv1.PolicyTy
 			out = append(out, c.rule(f, s.policy, r.To, portsOf(r.Ports, nil), r.Ports)...)
 		}
 	}
-	slices.SortFunc(out, func(a, b network.Pass) int { return strings.Compare(textOf(a), textOf(b)) })
+	sort.Slice(out, func(i, j int) bool { return textOf(out[i]) < textOf(out[j]) })
 	out = slices.CompactFunc(out, func(a, b network.Pass) bool { return textOf(a) == textOf(b) })
 	if len(out) > MostPasses {
 		out, c.short = out[:MostPasses], true

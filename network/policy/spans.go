@@ -2,7 +2,7 @@ package policy
 
 import (
 	"net/netip"
-	"slices"
+	"sort"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -60,7 +60,7 @@ func without(all []network.Span, x network.Span) (out []network.Span) {
 
 // union sorts, and joins what overlaps or touches.
 func union(all []network.Span) (out []network.Span) {
-	slices.SortFunc(all, func(a, b network.Span) int { return a.First.Compare(b.First) })
+	sort.Slice(all, func(i, j int) bool { return all[i].First.Less(all[j].First) })
 	for _, s := range all {
 		if n := len(out); n > 0 && out[n-1].First.Is4() == s.First.Is4() {
 			if next := out[n-1].Last.Next(); !next.IsValid() || !next.Less(s.First) {

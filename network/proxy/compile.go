@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -97,7 +98,7 @@ func (c *compiled) forward(f network.Forward) {
 	}
 	if p.stick > 0 {
 		both := slices.Concat(f.Near, f.Far)
-		slices.SortFunc(both, netip.AddrPort.Compare)
+		sort.Slice(both, func(i, j int) bool { return both[i].Compare(both[j]) < 0 })
 		for _, e := range slices.Compact(both) {
 			add(setLive, key+endpointOf(e), "")
 		}

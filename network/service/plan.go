@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"time"
 
 	"ledge/network"
@@ -164,11 +165,11 @@ func (b Board) collect(of []*Slice, p Port, v4 bool) []end {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b end) int {
-		if c := a.at.Compare(b.at); c != 0 {
-			return c
+	sort.SliceStable(out, func(i, j int) bool {
+		if c := out[i].at.Compare(out[j].at); c != 0 {
+			return c < 0
 		}
-		return rank(a) - rank(b)
+		return rank(out[i]) < rank(out[j])
 	})
 	return slices.CompactFunc(out, func(a, b end) bool { return a.at == b.at })
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"ledge/network"
@@ -68,8 +69,8 @@ const crowded = "does not forward all ports of this Service: all Services togeth
 // does not do.
 func Settle(all []network.Service) (standing []network.Service, short map[string]string) {
 	standing = slices.Clone(all)
-	slices.SortFunc(standing, func(a, b network.Service) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	sort.Slice(standing, func(i, j int) bool {
+		return cmp.Or(standing[i].Created.Compare(standing[j].Created), cmp.Compare(standing[i].Name, standing[j].Name)) < 0
 	})
 	taken, total := map[Claim]string{}, 0
 	short = map[string]string{}
@@ -105,7 +106,7 @@ func thin(all []network.Service, short map[string]string) {
 		of[namespace] += Weight(s)
 		order = append(order, place{i, of[namespace]})
 	}
-	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.upTo, b.upTo) })
+	sort.SliceStable(order, func(i, j int) bool { return order[i].upTo < order[j].upTo })
 	total := 0
 	for _, p := range order {
 		s := &all[p.at]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -85,7 +86,7 @@ func Plan(w World) []Step {
 			p.add(Step{Do: Stray, Name: d.Name})
 		}
 	}
-	slices.SortStableFunc(p.steps, func(a, b Step) int { return cmp.Compare(a.Name, b.Name) })
+	sort.SliceStable(p.steps, func(i, j int) bool { return p.steps[i].Name < p.steps[j].Name })
 	return p.steps
 }
 

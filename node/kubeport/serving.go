@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -97,7 +98,7 @@ func namesOf(node string, addresses []corev1.NodeAddress) (n names) {
 		}
 	}
 	slices.Sort(n.dns)
-	slices.SortFunc(n.ips, func(a, b net.IP) int { return bytes.Compare(a.To16(), b.To16()) })
+	sort.Slice(n.ips, func(i, j int) bool { return bytes.Compare(n.ips[i].To16(), n.ips[j].To16()) < 0 })
 	n.ips = slices.CompactFunc(n.ips, net.IP.Equal)
 	return n
 }

@@ -1,5 +1,6 @@
 // Command lint holds the house rules that gofmt, vet and staticcheck do not know: the length of functions and lines, doc
-// comments on exported names, package names that say nothing. It reads sources only and prints one line per finding.
+// comments on exported names, package names that say nothing, sorts that the binary pays for. It reads sources only and prints one
+// line per finding.
 //
 //	go run ./scripts/lint [DIR]
 package main
@@ -9,6 +10,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,7 +42,7 @@ func main() {
 		fmt.Println(f)
 	}
 	if len(long) > 0 {
-		fmt.Printf("lint: longer than %d lines (no failure): %s\n", longFile, strings.Join(long, ", "))
+		fmt.Printf("lint: %d files are longer than %d lines (no failure)\n", len(long), longFile)
 	}
 	if len(findings) > 0 {
 		os.Exit(1)
@@ -80,6 +82,9 @@ func lint(top string) (findings, long []string, err error) {
 		}
 		findings = append(findings, check(fset, path, file)...)
 		findings = append(findings, wide(fset, path, file, string(source))...)
+		if linked(path) {
+			findings = append(findings, sorts(fset, file)...)
+		}
 		return nil
 	})
 	return findings, long, err
@@ -141,6 +146,44 @@ func wide(fset *token.FileSet, path string, file *ast.File, source string) (foun
 			found = append(found, fmt.Sprintf("%s:%d: the line has %d columns, the limit is %d", path, i+1, n, longLine))
 		}
 	}
+	return found
+}
+
+// linked says whether a file may become a part of the binary.
+func linked(path string) bool {
+	path = filepath.ToSlash(filepath.Clean(path))
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.HasSuffix(path, "_test.go") && !slices.Contains([]string{"e2e", "internal", "lab", "packaging", "scripts"}, first) &&
+		!strings.Contains(path, "/fake/") && !strings.Contains(path, "test/")
+}
+
+// sorts finds calls of slices.SortFunc and the like with elements that are structs. The compiler makes each of them anew, 20 KB for
+// each type (docs/decisions/0134); sort.Slice has one body for all. The comparison tells the type: a function literal, or a method.
+func sorts(fset *token.FileSet, file *ast.File) (found []string) {
+	shared := []string{"string", "int", "any", "os.DirEntry", "fs.DirEntry", "corev1.ResourceName"} // not structs
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) != 2 || !slices.Contains([]string{"slices.SortFunc", "slices.SortStableFunc", "slices.SortedFunc",
+			"slices.SortedStableFunc"}, types.ExprString(call.Fun)) {
+			return true
+		}
+		element := ""
+		switch less := call.Args[1].(type) {
+		case *ast.FuncLit:
+			if _, pointer := less.Type.Params.List[0].Type.(*ast.StarExpr); !pointer {
+				element = types.ExprString(less.Type.Params.List[0].Type)
+			}
+		case *ast.SelectorExpr: // netip.Addr.Compare, but not strings.Compare
+			if of, ok := less.X.(*ast.SelectorExpr); ok {
+				element = types.ExprString(of)
+			}
+		}
+		if element != "" && !slices.Contains(shared, element) {
+			found = append(found, fmt.Sprintf("%s: sorts %s by a function compiled for it alone: sort.Slice, or a list of pointers",
+				fset.Position(call.Pos()), element))
+		}
+		return true
+	})
 	return found
 }
 

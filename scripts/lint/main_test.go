@@ -1,6 +1,8 @@
 package main
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,5 +32,35 @@ func TestLintFindsEachRule(t *testing.T) {
 	}
 	if len(findings) != 6 {
 		t.Errorf("%d findings, want 6:\n%s", len(findings), all)
+	}
+}
+
+// Elements that are structs cost a sort of their own; pointers, strings and interfaces do not.
+func TestLintFindsSorts(t *testing.T) {
+	for source, want := range map[string]string{
+		"slices.SortFunc(x, func(a, b row) int { return 0 })":                    "row",
+		"slices.SortStableFunc(x, func(a, b net.IP) int { return 0 })":           "net.IP",
+		"slices.SortFunc(x, netip.Addr.Compare)":                                 "netip.Addr",
+		"_ = slices.SortedFunc(y, func(a, b picked[T]) int { return 0 })":        "picked[T]",
+		"slices.SortFunc(x, func(a, b *corev1.Pod) int { return 0 })":            "",
+		"slices.SortFunc(x, func(a, b string) int { return 0 })":                 "",
+		"slices.SortFunc(x, strings.Compare)":                                    "",
+		"slices.SortFunc(x, olderFirst)":                                         "",
+		"sort.Slice(x, func(i, j int) bool { return x[i].name < x[j].name })":    "",
+		"slices.SortStableFunc(x, func(a, b os.DirEntry) int { return rank() })": "",
+	} {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, "a.go", "package x\n\nfunc f() {\n\t"+source+"\n}\n", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := sorts(fset, file); (want == "") != (len(found) == 0) || len(found) > 0 && !strings.Contains(found[0], "sorts "+want+" by") {
+			t.Errorf("%s: %q", source, found)
+		}
+	}
+	for path, want := range map[string]bool{"node/stats.go": true, "./api/local/look.go": true, "node/stats_test.go": false, "lab/vm/main.go": false} {
+		if linked(path) != want {
+			t.Errorf("%s: linked %v", path, !want)
+		}
 	}
 }
