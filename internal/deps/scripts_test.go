@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -32,5 +33,30 @@ func TestScriptsNamed(t *testing.T) {
 	})
 	if seen < 20 {
 		t.Errorf("%d scripts are named in all: this test does not see them", seen)
+	}
+}
+
+// TestQuickSkips: each test that make quick leaves out is there. One with another name would run, and nobody would know why it is slow.
+func TestQuickSkips(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(top, "scripts", "quick.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	skipped := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^skip="(.*)"$`).FindAllStringSubmatch(string(script), -1) {
+		for name := range strings.SplitSeq(strings.TrimPrefix(m[1], "$skip|"), "|") {
+			skipped[name] = true
+		}
+	}
+	if len(skipped) < 10 {
+		t.Fatalf("quick.sh leaves out %d tests: this test does not see them", len(skipped))
+	}
+	eachText(t, []string{".go"}, func(path, text string) {
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(text, -1) {
+			delete(skipped, m[1])
+		}
+	})
+	for name := range skipped {
+		t.Errorf("scripts/quick.sh leaves out %s, which is no test", name)
 	}
 }
