@@ -39,7 +39,7 @@ type boardSetup struct {
 	radio    string // the interface that the Wi-Fi is for
 }
 
-// read settles what the board is to be. Without a boot partition nothing is asked for.
+// read finds what the board is to be. Without a boot partition nothing is asked for.
 func (s *boardSetup) read() error {
 	list, err := os.ReadDir(s.boot)
 	if err != nil {

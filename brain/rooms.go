@@ -137,7 +137,7 @@ func cidrText(cidr, cidr6 netip.Prefix) string {
 
 const podCIDRKey = "podCIDR"
 
-// Network settles the networks of the pods. What was chosen once is kept: pods' addresses are known elsewhere.
+// Network chooses the networks of the pods. What was chosen once is kept: pods' addresses are known elsewhere.
 // chosen: it is new, and nobody asked for it.
 func (b *Brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) {
 	table := b.store.Table("settings")

@@ -44,7 +44,7 @@ func sampled(t *testing.T, file string, h *host.Host, dataDir string) *sampler {
 	f := flag.NewFlagSet("serve", flag.ContinueOnError)
 	o := config.ServeFlags(f)
 	must(t, f.Parse([]string{"--config", path, "--config-dir", ""}))
-	s, err := o.Settle(f)
+	s, err := o.Resolve(f)
 	must(t, err)
 	s.DataDir = dataDir
 	return MachineOf(h, s).(*sampler)

@@ -14,7 +14,7 @@ import (
 
 const serviceCIDRKey = "serviceCIDR"
 
-// serviceSource settles where services get their addresses from. What was chosen once is kept, as the pods' network is; what somebody
+// serviceSource chooses where services get their addresses from. What was chosen once is kept, as the pods' network is; what somebody
 // asks for must not hide machines that the board or its pods, in networks known from settings, can reach.
 func serviceSource(b *Brain, settings map[string][]byte) (out local.Services, err error) {
 	out.Ranges, out.Ports, out.Reserved = b.ServiceRanges, b.ServicePorts, map[string]netip.Prefix{}

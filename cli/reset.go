@@ -88,7 +88,7 @@ func reset(ctx context.Context, c *Command) error {
 	return err
 }
 
-// resetDirs settles which data directory is meant, and refuses directories of others.
+// resetDirs finds which data directory is meant, and refuses directories of others.
 func (c *Command) resetDirs(o *resetOpts) (err error) {
 	asked := o.data || o.dataDir != ""
 	switch other, err := place.Foreign(c.RunDir, place.RunMarks); {

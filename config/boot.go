@@ -50,7 +50,7 @@ func ReadBrain(args []string) (*Options, error) {
 	if _, err := ParseFlags(f, before.Args()[1:]); err != nil {
 		return nil, err
 	}
-	set, err := o.Settle(f)
+	set, err := o.Resolve(f)
 	return set.Options, err
 }
 

@@ -84,10 +84,10 @@ func TestNodeName(t *testing.T) {
 // TestStatusPeriods: a period of its own for looking is one for telling too (N-1.26).
 // And --cloud-provider takes nothing but external (N-1.15).
 func TestStatusPeriods(t *testing.T) {
-	if s, err := settled(t, "--cloud-provider=external"); err != nil || !s.Reg.External {
+	if s, err := resolved(t, "--cloud-provider=external"); err != nil || !s.Reg.External {
 		t.Errorf("external: %v", err)
 	}
-	if _, err := settled(t, "--cloud-provider=aws"); err == nil || !strings.Contains(err.Error(), "--cloud-provider") {
+	if _, err := resolved(t, "--cloud-provider=aws"); err == nil || !strings.Contains(err.Error(), "--cloud-provider") {
 		t.Errorf("aws: %v", err)
 	}
 	for _, c := range []struct {

@@ -69,7 +69,7 @@ func TokenPath(config, given string) string {
 	return cmp.Or(given, filepath.Join(filepath.Dir(config), "token"))
 }
 
-// place settles where the control plane is, and how it is reached. Flags beat the file.
+// place resolves where the control plane is, and how it is reached. Flags beat the file.
 func (s *Settings) place(f *flag.FlagSet) error {
 	o, k := s.Options, s.File.placeKeys
 	if !o.Joins && k.Server == "" {

@@ -65,14 +65,14 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// placed settles where the control plane is, of a verb with flags, a configuration and a file with a token.
+// placed resolves where the control plane is, of a verb with flags, a configuration and a file with a token.
 func placed(t *testing.T, config, token string, args []string) (*Options, error) {
 	t.Helper()
-	s, err := settledAs(t, config, token, args)
+	s, err := resolvedAs(t, config, token, args)
 	return s.Options, err
 }
 
-func settledAs(t *testing.T, config, token string, args []string) (Settings, error) {
+func resolvedAs(t *testing.T, config, token string, args []string) (Settings, error) {
 	t.Helper()
 	path := written(t, "failSwapOn: false\n"+config)
 	if token != "" {
@@ -81,7 +81,7 @@ func settledAs(t *testing.T, config, token string, args []string) (Settings, err
 	f := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	o := map[string]func(*flag.FlagSet) *Options{"serve": ServeFlags, "agent": AgentFlags}[args[0]](f)
 	must(t, f.Parse(append(args[1:], "--config", path, "--config-dir", "")))
-	return o.Settle(f)
+	return o.Resolve(f)
 }
 
 // TestPlaceOfKubernetes: a token of kubeadm's form, in a flag or in the file, joins a Kubernetes; what the board has joined stays until a
@@ -117,7 +117,7 @@ func TestPlaceOfKubernetes(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, "node.pem"), nil, 0o600))
 			must(t, os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte("clusters: [{cluster: {server: "+c.joined+"}}]"), 0o600))
 		}
-		s, err := settledAs(t, c.config, c.token, append([]string{"agent", "--data-dir", data}, c.args...))
+		s, err := resolvedAs(t, c.config, c.token, append([]string{"agent", "--data-dir", data}, c.args...))
 		switch {
 		case c.fails != "":
 			if err == nil || !strings.Contains(err.Error(), c.fails) {

@@ -13,14 +13,14 @@ import (
 // TestPlaneFlags: the control plane's numbers reach it, under the names of N-3.1, N-3.2, N-3.29, N-3.30, N-3.37, N-3.38,
 // N-3.43, N-3.46, N-4.5, N-4.10 and N-10.8.
 func TestPlaneFlags(t *testing.T) {
-	s, err := settled(t)
+	s, err := resolved(t)
 	must(t, err)
 	if c := s.Controllers(); c.Health.Grace != 40*time.Second || c.Health.EvictionRate != 0.1 || c.TerminatedPods != 100 ||
 		c.Schedule.AgainstCapacity || c.OutOfService.Ignored || c.OutOfService.NoScheduleEvicts ||
 		*s.Admission(local.Config{}).NotReadySeconds != 300 {
 		t.Errorf("%+v", c)
 	}
-	s, err = settled(t, "--node-monitor-period=2s", "--node-monitor-grace-period=50s", "--node-startup-grace-period=2m",
+	s, err = resolved(t, "--node-monitor-period=2s", "--node-monitor-grace-period=50s", "--node-startup-grace-period=2m",
 		"--node-eviction-rate=0",
 		"--secondary-node-eviction-rate=0.5", "--large-cluster-size-threshold=7", "--unhealthy-zone-threshold=0.7", "--full-disruption-evictions",
 		"--pod-eviction-timeout=90s", "--terminated-pod-gc-threshold=0", "--schedule-against=capacity", "--out-of-service-noschedule-evicts")
@@ -37,12 +37,12 @@ func TestPlaneFlags(t *testing.T) {
 	if a := s.Admission(local.Config{}); *a.NotReadySeconds != 90 || *a.UnreachableSeconds != 90 {
 		t.Errorf("%d %d", *a.NotReadySeconds, *a.UnreachableSeconds)
 	}
-	s, err = settled(t, "--default-unreachable-toleration-seconds=7")
+	s, err = resolved(t, "--default-unreachable-toleration-seconds=7")
 	must(t, err)
 	if a := s.Admission(local.Config{}); *a.NotReadySeconds != 300 || *a.UnreachableSeconds != 7 {
 		t.Errorf("%d %d", *a.NotReadySeconds, *a.UnreachableSeconds)
 	}
-	s, err = settled(t, "--large-cluster-size-threshold=0", "--unhealthy-zone-threshold=0") // every zone is large, and three nodes are many
+	s, err = resolved(t, "--large-cluster-size-threshold=0", "--unhealthy-zone-threshold=0") // every zone is large, and three nodes are many
 	must(t, err)
 	if h := s.Controllers().Health; h.LargeZone >= 0 || h.UnhealthyThreshold >= 0 {
 		t.Errorf("a threshold of 0 is taken for the default: %+v", h)
@@ -51,7 +51,7 @@ func TestPlaneFlags(t *testing.T) {
 		"--secondary-node-eviction-rate=Inf",
 		"--unhealthy-zone-threshold=7", "--unhealthy-zone-threshold=-0.1", "--unhealthy-zone-threshold=NaN", "--large-cluster-size-threshold=-3",
 		"--schedule-against=hope", "--default-not-ready-toleration-seconds=-1"} {
-		if _, err := settled(t, bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
+		if _, err := resolved(t, bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestCIDRFlags(t *testing.T) {
 		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/25":                                                        "!shorter",
 		"--allocate-node-cidrs --cluster-cidr=fd00::/40":                                                          "!the node CIDR size is too big",
 	} {
-		s, err := settled(t, strings.Fields(args)...)
+		s, err := resolved(t, strings.Fields(args)...)
 		if wrong, bad := strings.CutPrefix(want, "!"); bad {
 			if err == nil || !strings.Contains(err.Error(), wrong) {
 				t.Errorf("%s: %v, want %s", args, err, wrong)
@@ -91,7 +91,7 @@ func TestCIDRFlags(t *testing.T) {
 
 // A lister that is not there is refused with its flag.
 func TestMachineListerFlag(t *testing.T) {
-	_, err := settled(t, "--machine-lister", filepath.Join(t.TempDir(), "none"))
+	_, err := resolved(t, "--machine-lister", filepath.Join(t.TempDir(), "none"))
 	if err == nil || !strings.Contains(err.Error(), "--machine-lister: ") {
 		t.Error(err)
 	}

@@ -59,18 +59,18 @@ func TestShutdownKeys(t *testing.T) {
 // TestShutdownFlags: a flag beats the file, and what is wrong with one is said with its name (N-5.7, N-5.14, N-5.19, N-5.22,
 // N-5.37).
 func TestShutdownFlags(t *testing.T) {
-	settle := func(args ...string) (Settings, error) { return settled(t, args...) }
-	s, err := settle()
+	resolve := func(args ...string) (Settings, error) { return resolved(t, args...) }
+	s, err := resolve()
 	must(t, err)
 	if got := s.File.Shutdown(); got.GracePeriod != 30*time.Second || got.GracePeriodCriticalPods != 10*time.Second ||
 		s.Shortfall != "shrink" || !s.CancelStopsKill || s.PodReason != shutdown.StopReason {
 		t.Errorf("%+v", s)
 	}
 	// as the documents have it, where nobody has said anything
-	if s, err = settledWith(t, "{}"); err != nil || s.File.Shutdown().Total() != 0 {
+	if s, err = resolvedWith(t, "{}"); err != nil || s.File.Shutdown().Total() != 0 {
 		t.Errorf("%s, %v", s.File.Shutdown().Total(), err)
 	}
-	s, err = settle("--shutdown-grace-period", "1m", "--shutdown-grace-period-critical-pods", "20s", "--inhibit-shortfall=fail",
+	s, err = resolve("--shutdown-grace-period", "1m", "--shutdown-grace-period-critical-pods", "20s", "--inhibit-shortfall=fail",
 		"--cancel-stops-kill=false", "--shutdown-pod-reason=Shutdown", "--power-backend=none")
 	must(t, err)
 	if got := s.File.Shutdown(); got.GracePeriod != time.Minute || got.GracePeriodCriticalPods != 20*time.Second || s.Shortfall != "fail" ||
@@ -78,27 +78,27 @@ func TestShutdownFlags(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for _, bad := range []string{"--inhibit-shortfall=ignore", "--shutdown-pod-reason=Gone", "--power-backend=hammer"} {
-		if _, err := settle(bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
+		if _, err := resolve(bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := settle("--shutdown-grace-period-critical-pods", "1m"); err == nil || !strings.Contains(err.Error(), "longer") {
+	if _, err := resolve("--shutdown-grace-period-critical-pods", "1m"); err == nil || !strings.Contains(err.Error(), "longer") {
 		t.Errorf("more for critical pods than for all: %v", err)
 	}
 }
 
-// settled are the settings that serve works with, given these flags and the first configuration.
-func settled(t *testing.T, args ...string) (Settings, error) {
+// resolved are the settings that serve works with, given these flags and the first configuration.
+func resolved(t *testing.T, args ...string) (Settings, error) {
 	t.Helper()
-	return settledWith(t, FirstFile, args...)
+	return resolvedWith(t, FirstFile, args...)
 }
 
-func settledWith(t *testing.T, text string, args ...string) (Settings, error) {
+func resolvedWith(t *testing.T, text string, args ...string) (Settings, error) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	must(t, os.WriteFile(config, []byte(text), 0o600))
 	f := flag.NewFlagSet("serve", flag.ContinueOnError)
 	o := ServeFlags(f)
 	must(t, f.Parse(append([]string{"--config", config, "--config-dir", ""}, args...)))
-	return o.Settle(f)
+	return o.Resolve(f)
 }

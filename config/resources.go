@@ -68,7 +68,7 @@ func (k resourceKeys) check() error {
 	return err
 }
 
-// resources settles the keys for a machine; compat is --swap-compat.
+// resources resolves the keys for a machine; compat is --swap-compat.
 func (k resourceKeys) resources(compat string, mode host.CgroupMode) (podspec.ResourceConfig, error) {
 	v2 := mode == host.Unified
 	out := podspec.ResourceConfig{NoCPUQuota: k.CPUCFSQuota != nil && !*k.CPUCFSQuota,

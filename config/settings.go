@@ -166,8 +166,8 @@ type Settings struct {
 	CIDR6        netip.Prefix // zero: pods have no IPv6 addresses
 }
 
-// Settle gives what these flags, parsed in f, and the files that they name come to.
-func (o *Options) Settle(f *flag.FlagSet) (Settings, error) {
+// Resolve gives what these flags, parsed in f, and the files that they name come to.
+func (o *Options) Resolve(f *flag.FlagSet) (Settings, error) {
 	s := Settings{Options: o}
 	o.set = map[string]bool{}
 	f.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
@@ -229,7 +229,7 @@ func (o *Options) Settle(f *flag.FlagSet) (Settings, error) {
 	return s, nil
 }
 
-// static settles where static pods come from. Relative paths are where this process was started.
+// static resolves where static pods come from. Relative paths are where this process was started.
 func (s *Settings) static() (err error) {
 	if !s.set["pod-manifest-path"] {
 		s.staticPods = s.File.StaticPodPath

@@ -128,7 +128,7 @@ func TestWrongKeys(t *testing.T) {
 		"ntpServers: [a b]":        `ntpServers[0]: "a b" is no server`,
 	}
 	for text, want := range wrong {
-		_, err := settledWith(t, text)
+		_, err := resolvedWith(t, text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "json") ||
 			strings.Contains(err.Error(), "Go ") {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -148,7 +148,7 @@ func TestWrongKeys(t *testing.T) {
 
 // TestRightKeys: what a kubelet's file says of itself is heard, and a number is a text where one is wanted.
 func TestRightKeys(t *testing.T) {
-	s, err := settledWith(t, "---\n# a kubelet's\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nclusterDomain: Shed.local.\n"+
+	s, err := resolvedWith(t, "---\n# a kubelet's\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nclusterDomain: Shed.local.\n"+
 		"evictionHard: {nodefs.inodesFree: 1073741824}\nkubeReserved: {cpu: 1}\nmaxPods: null\nregisterWithTaints: [{key: a, effect: NoSchedule}]\n")
 	must(t, err)
 	if s.File.EvictionHard["nodefs.inodesFree"] != "1073741824" || s.File.KubeReserved["cpu"] != "1" || s.Status.MaxPods != 0 ||
@@ -210,7 +210,7 @@ func TestWrongFlags(t *testing.T) {
 		o := ServeFlags(f)
 		_, err := ParseFlags(f, []string{"--config", written(t, FirstFile), "--config-dir", "", text})
 		if err == nil {
-			_, err = o.Settle(f)
+			_, err = o.Resolve(f)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", text, err, want)

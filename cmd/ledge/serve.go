@@ -24,7 +24,7 @@ func serve(ctx context.Context, c *cli.Command) error {
 const spareThreads = 16
 
 func runOnTrial(ctx context.Context, c *cli.Command, t *brain.Trial) error {
-	s, err := c.Opts.(*config.Options).Settle(c.Flags)
+	s, err := c.Opts.(*config.Options).Resolve(c.Flags)
 	if err != nil {
 		return err
 	}

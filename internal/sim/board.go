@@ -110,8 +110,8 @@ func New(t *testing.T, cfg Config) *Board {
 	b.must(os.MkdirAll(b.run, 0o700), "make the run directory")
 	b.must(b.Machine.show(filepath.Join(dir, "machine")), "show the machine")
 	b.boots = 1
-	b.settings, err = settle("serve", dir, cfg.Name, b.disk, "--listen", "", "--terminated-pod-gc-threshold", strconv.Itoa(keptTerminated))
-	b.must(err, "settle how the board is")
+	b.settings, err = resolve("serve", dir, cfg.Name, b.disk, "--listen", "", "--terminated-pod-gc-threshold", strconv.Itoa(keptTerminated))
+	b.must(err, "resolve the settings of the board")
 	b.wake()
 	t.Cleanup(func() { b.sleep(); b.fall() })
 	return b

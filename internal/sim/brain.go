@@ -48,9 +48,9 @@ func (b *Board) storeDir() string { return filepath.Join(b.disk, "store") }
 // keptTerminated is fewer than on a board: each costs at every look at all pods.
 const keptTerminated = 20
 
-// settle makes settings of flags and a file in dir, as the verb does. Safe mode is off: brains of simulations are killed more often in ten
+// resolve makes settings of flags and a file in dir, as the verb does. Safe mode is off: brains of simulations are killed more often in ten
 // minutes than those of boards.
-func settle(verb, dir, name, disk string, args ...string) (config.Settings, error) {
+func resolve(verb, dir, name, disk string, args ...string) (config.Settings, error) {
 	file, none := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "none")
 	text := fmt.Sprintf("power: {supplies: %q, sensors: %q}\n", none, none)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -67,7 +67,7 @@ func settle(verb, dir, name, disk string, args ...string) (config.Settings, erro
 	if err != nil {
 		return config.Settings{}, err
 	}
-	s, err := o.Settle(f)
+	s, err := o.Resolve(f)
 	s.Status.Eviction = patient()
 	return s, err
 }

@@ -143,7 +143,7 @@ func newFleet(t *testing.T, boards int) *fleet {
 		tallies: map[types.UID]tally{}, began: map[string]types.UID{}}
 	f.plane = f.member("plane")
 	var err error
-	f.plane.how, err = settle("serve", f.plane.dir, f.plane.name, f.plane.machine.disk, "--listen", "", "--register-node=false",
+	f.plane.how, err = resolve("serve", f.plane.dir, f.plane.name, f.plane.machine.disk, "--listen", "", "--register-node=false",
 		"--terminated-pod-gc-threshold", strconv.Itoa(keptTerminated))
 	f.must(err)
 	for i := range boards {
@@ -153,7 +153,7 @@ func newFleet(t *testing.T, boards int) *fleet {
 		f.must(err)
 		kubeconfig := filepath.Join(m.dir, "kubeconfig") // that is never asked: see start
 		f.must(os.WriteFile(kubeconfig, []byte(noServer), 0o600))
-		m.how, err = settle("agent", m.dir, m.name, m.machine.disk, "--kubeconfig", kubeconfig, "--port", "0")
+		m.how, err = resolve("agent", m.dir, m.name, m.machine.disk, "--kubeconfig", kubeconfig, "--port", "0")
 		f.must(err)
 		f.boards = append(f.boards, m)
 	}

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SwapRule is what swap a container may use, settled from a behaviour and a generation of Kubernetes by NewSwapRule.
+// SwapRule is what swap a container may use, made from a behaviour and a generation of Kubernetes by NewSwapRule.
 type SwapRule struct{ kind swapKind }
 
 type swapKind int

@@ -17,7 +17,7 @@ import (
 	"ledge/runtime"
 )
 
-// findRoot settles where kubepods stands: where it is wanted, if that is said.
+// findRoot finds where kubepods stands: where it is wanted, if that is said.
 func (t *tree) findRoot(want string) (string, error) {
 	if want != "" {
 		if !path.IsAbs(want) || path.Clean(want) != want {

@@ -75,7 +75,7 @@ func newBoard(dir string, n int, join ...string) (*board, error) {
 		"--node-labels", label + "=yes", "--start-keeper=false", "--power-backend=none", "--port=0"}, join...)); err != nil {
 		return nil, err
 	}
-	settings, err := o.Settle(f)
+	settings, err := o.Resolve(f)
 	if err != nil {
 		return nil, err
 	}
