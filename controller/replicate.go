@@ -115,7 +115,7 @@ func (k kin) of(uid types.UID) types.UID {
 	return uid
 }
 
-// herd is pods by who has them: the controller above all others, or nobody in their namespace.
+// herd is pods by their owner: the topmost controller, or for pods without one their namespace.
 type herd struct {
 	owned map[types.UID][]*corev1.Pod
 	free  map[string][]*corev1.Pod

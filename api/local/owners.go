@@ -159,12 +159,12 @@ func (f *family) ready() []item {
 	return out
 }
 
-// circles finds who waits for whom in circles, by Tarjan's algorithm. One who is in no circle is one by itself.
+// circles finds the circles of objects that wait for each other, by Tarjan's algorithm. An object in no circle is a circle of its own.
 type circles struct {
 	blocks  map[types.UID][]types.UID
 	waiting map[types.UID]item
 	index   map[types.UID]int // in which order they were visited, from 1
-	circle  map[types.UID]int // the circle of one that is done
+	circle  map[types.UID]int // number of the circle of each object that is done
 	held    []bool            // by circle: it waits for something outside
 	stack   []types.UID
 }

@@ -128,7 +128,7 @@ type row struct {
 	all  map[string]*corev1.EndpointAddress // by addressKey
 }
 
-// add notes an address; of one that is ready and not ready, not ready counts.
+// add notes an address. An address that is noted as ready and as not ready counts as not ready.
 func (r *row) add(a *corev1.EndpointAddress, ready bool) {
 	switch bad := addressKey(a, false); {
 	case !ready:

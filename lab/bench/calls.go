@@ -127,7 +127,7 @@ func (c *caller) watch(ctx context.Context, query string, present func()) error 
 	return err
 }
 
-// watchMemory is what watchers cost that have nothing to read.
+// watchMemory measures the memory of watchers to which nothing is sent.
 func (n *node) watchMemory(ctx context.Context, c *caller) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

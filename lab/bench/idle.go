@@ -57,7 +57,7 @@ func (n *node) firstSnapshot(ctx context.Context) error {
 	return fmt.Errorf("the store in %s had no snapshot within 15 minutes", n.data)
 }
 
-// effort is what brain and keeper have done so far.
+// effort counts what brain and keeper have done so far.
 type effort struct {
 	written int64   // bytes handed to the block layer
 	sectors int64   // that arrived at the device of the data directory

@@ -77,7 +77,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// The page is what is taken now: no less, or something has gone; no more, or the page is old.
+// The page says what ledge takes now. If ledge takes less, something broke; if it takes more, the page is old.
 func TestPageIsTrue(t *testing.T) {
 	page, err := os.ReadFile("../../docs/measured/charts.md")
 	if err != nil {

@@ -37,7 +37,7 @@ func write(charts []chart) string {
 	return b.String()
 }
 
-// refusals names what of a chart was not taken, by kind.
+// refusals names the parts of a chart that ledge did not take, by kind.
 func refusals(documents []document) string {
 	n := map[string]int{}
 	for _, d := range documents {
@@ -52,14 +52,14 @@ func refusals(documents []document) string {
 	return strings.Join(out, ", ")
 }
 
-// row is what is not taken of a kind, and in how many charts.
+// row counts the objects of one kind, those that ledge refuses, the charts with one, and the reasons.
 type row struct {
 	kind                 string
 	all, refused, charts int
 	against              map[string]int
 }
 
-// byKind are the kinds that are not taken whole, what most charts lack first.
+// byKind are the kinds that ledge does not take whole. The kind that most charts use comes first.
 func byKind(charts []chart) []*row {
 	rows := map[string]*row{}
 	for _, c := range charts {

@@ -23,7 +23,7 @@ import (
 	"ledge/storage"
 )
 
-// chart is what became of one.
+// chart is the result of one chart.
 type chart struct {
 	source
 	documents []document
@@ -116,7 +116,7 @@ func haveNamespace(ctx context.Context, client api.Client, name string) error {
 	return nil
 }
 
-// apply says what stands against a document.
+// apply applies a document and returns the reasons against it.
 func apply(ctx context.Context, client api.Client, head metav1.PartialObjectMetadata, doc manifest.Document) []string {
 	if kinds.All.Shown(head.GroupVersionKind()) == nil {
 		return []string{""}
@@ -128,7 +128,7 @@ func apply(ctx context.Context, client api.Client, head metav1.PartialObjectMeta
 	return fieldsOf(err)
 }
 
-// place is what tells two places of the same field apart.
+// place tells two places of the same field apart.
 var place = regexp.MustCompile(`\[[^\]]*\]`)
 
 // fieldsOf are the fields that an error names, or the error itself.

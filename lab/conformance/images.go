@@ -65,7 +65,7 @@ func buildImages(suite, archive string) error {
 		"nnp.tar":     func(w *tar.Writer) error { return addFile(w, "usr/local/bin/nnp", in("nnp"), 0o4755) },
 		"pause.tar":   func(w *tar.Writer) error { return addFile(w, "pause", in("pause"), 0o755) },
 		"busybox.tar": func(w *tar.Writer) error { return addTree(w, "", in("busybox")) },
-		// The tests know the image by what it stood on when they were written.
+		// The tests check the base that the image had when they were written.
 		"kitten.tar": func(w *tar.Writer) error {
 			return errors.Join(addTree(w, "", in("source/kitten/html")),
 				addBytes(w, "etc/os-release", []byte("NAME=\"Alpine Linux\"\nID=alpine\n")))
@@ -102,7 +102,7 @@ func buildImages(suite, archive string) error {
 	})
 }
 
-// writeArchive writes what `docker save` writes: layers, one configuration for each image, and a manifest.
+// writeArchive writes an archive as `docker save` does: layers, one configuration for each image, and a manifest.
 func writeArchive(w *tar.Writer, images []image) error {
 	type entry struct {
 		Config           string

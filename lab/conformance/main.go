@@ -162,7 +162,7 @@ func (o *options) runSuite(ctx context.Context, suite string, chosen []test) (re
 	return readResults(filepath.Join(o.logs, "report.json"), chosen)
 }
 
-// extraArgs are flags for the suite itself, for whoever looks for something.
+// extraArgs are flags for the suite itself, for debugging.
 func extraArgs() []string { return strings.Fields(os.Getenv("E2E_ARGS")) }
 
 // focusOf is the regular expression that picks exactly these tests.

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// test is one line of tests.txt: the group it is of, its name as the suite has it, and what a board must have for it.
+// test is one line of tests.txt: its group, its name in the suite, and what a board must have to run it.
 type test struct {
 	group, name string
 	needs       []string
 }
 
-// result is what became of a test.
+// result is the outcome of a test.
 type result struct {
 	test
 	state string

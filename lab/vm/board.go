@@ -136,7 +136,7 @@ func (b *boardBoot) line(text string) bool {
 	return false
 }
 
-// pressPowerButton does what a person would.
+// pressPowerButton presses the power button of the guest, as a person would.
 func pressPowerButton(qmp string) error { return monitor(qmp, `{"execute":"system_powerdown"}`) }
 
 // pressSysRq asks the kernel something over its keyboard.

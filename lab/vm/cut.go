@@ -11,7 +11,7 @@ import (
 	"ledge/lab/vm/flash"
 )
 
-// served is a disk that forgets what nobody has flushed, where QEMU finds it.
+// served is a disk that loses all writes that were not flushed, and the socket at which QEMU finds it.
 type served struct {
 	*flash.Disk
 	socket net.Listener

@@ -15,7 +15,7 @@ import (
 	"ledge/images/imagestest"
 )
 
-// A card as people make one. After first boots that were cut, what is right on it must run, and what is wrong must be named.
+// A card as people make one. After first boots that were cut, what is right on it must run, and each mistake on it must be reported.
 const cardYAML = "\ufeffhostname: shed\r\nwifi: {ssid: a}\r\nconfiguration:\r\n  maxPods: 20\r\n  maxPodz: 2\r\nnetwork:\r\n\taddress: dhcp\r\n"
 
 var cardFiles = map[string]string{

@@ -39,7 +39,7 @@ spec:
     ports: [{containerPort: 8080, hostPort: 8081}]
 `
 
-// flashedReport is what is known of one image under one firmware.
+// flashedReport is the result of one image under one firmware.
 type flashedReport struct {
 	Board    string        `json:"board"`
 	Image    string        `json:"image"`
@@ -72,7 +72,7 @@ type flashedCuts struct {
 	Pods   []int64 `json:"podMillis"`    // in the boots after them
 }
 
-// idle is what a board writes to its card while nobody wants anything of it.
+// idle counts what a board writes to its card while it has nothing to do.
 type idle struct {
 	Seconds int64 `json:"seconds"`
 	Bytes   int64 `json:"bytes"`
@@ -184,7 +184,7 @@ func (s *flashing) boot(ctx context.Context) error {
 	return nil
 }
 
-// bootOf prepares a boot of a card, with ways in to its pods and for who has the key.
+// bootOf prepares a boot of a card, with forwarded ports to its pods and to SSH.
 func (s *flashing) bootOf(card string) (*flashed, error) {
 	b := &flashed{guest: s.guest, key: s.key, began: time.Now()}
 	b.guest.root = card
@@ -262,7 +262,7 @@ func (s *flashing) round(ctx context.Context, p *pulled, cuts int, torn bool) (p
 	return pod, inspectCard(ctx, card, s.firmware != "pi", airless)
 }
 
-// ownName is a board's that nobody has named.
+// ownName matches the name of a board that was not given one.
 var ownName = regexp.MustCompile(`^ledge-[0-9a-f]{6}$`)
 
 // withDebian: an image's name tells its flavour.

@@ -79,7 +79,7 @@ func (b *flashed) said(what string) bool {
 // settled is how long a board is left alone before it counts as idle.
 const settled = time.Minute
 
-// rest counts what a board writes while nobody wants anything of it, its journal's late commits and all.
+// rest counts what a board writes while it has nothing to do, including late commits of its journal.
 func (b *flashed) rest(ctx context.Context) error {
 	if b.watch == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 // airName and airPassword are of a wireless network that is only in the board's own air.
 const airName, airPassword = "Shed", "not this one"
 
-// airless is what the board's card says while there is no such network.
+// airless is the sentence on the card of a board whose wireless network cannot be found.
 const airless = "ledge.yaml, line 2: wifi has no effect yet: that network is out of reach, or has another name or password"
 
 // putKey has the board know a key, its name and a wireless network, and gives it two radios that hear each other.
@@ -70,7 +70,7 @@ func tellKernel(ctx context.Context, disk, work, word string) error {
 	return nil
 }
 
-// login is a command on the board, as of who has the key. The board is to be known by one key of its own in all boots.
+// login runs a command on the board over SSH, with the user's key. The board must show the same host key in all boots.
 func (b *flashed) login(ctx context.Context, script string) *exec.Cmd {
 	return command(ctx, "ssh", "-n", "-i", b.key, "-p", fmt.Sprint(b.ssh), "-o", "BatchMode=yes", "-o", "HostKeyAlias=board", "-o",
 		"StrictHostKeyChecking=accept-new",

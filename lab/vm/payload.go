@@ -129,7 +129,7 @@ func (s suite) try(ctx context.Context, work string, packages []string) (*report
 	if s.whole {
 		script.WriteString("export LEDGE_WHOLE=1\n")
 	}
-	// Shortly before the host gives up: who is still there, for its report.
+	// Shortly before the host gives up: the processes that still run, for its report.
 	fmt.Fprintf(&script, "(sleep %d; echo unfinished:; ps -eo pid,ppid,stat,wchan,etimes,args; tail -n 40 /tmp/*.out) &\n",
 		int(s.limit.Seconds())*9/10)
 	script.WriteString("xargs -r -P 2 -n 2 /payload/one <<END\n")
@@ -269,7 +269,7 @@ func compile(ctx context.Context, patterns []string, tree string) (packages []st
 	return packages, broken, nil
 }
 
-// compileProgram builds what runs in the containers of the tests.
+// compileProgram builds the program that the containers of the tests run.
 func compileProgram(ctx context.Context, to string) error {
 	build := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "./runtime/runtimetest/testprog")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -18,7 +18,7 @@ import (
 	"ledge/lab/vm/flash"
 )
 
-// powerFlags say what a run of boots and power cuts is.
+// powerFlags describe a run of boots and power cuts.
 type powerFlags struct {
 	ends   []string // orderly ends before the cuts: button, or a verb of systemctl
 	cuts   int
@@ -51,7 +51,7 @@ func (f powerFlags) share(i int) powerFlags {
 }
 
 // power is the boots of one disk, which forgets what nobody has flushed. Some end in order, and the pods' own logs show that order after
-// the next boot; others are cut. No boot is told of those before it, and nobody helps one.
+// the next boot; others are cut. No boot is told of those before it, or gets help to start.
 type power struct {
 	powerFlags
 	number       int
@@ -86,7 +86,7 @@ type sectors struct {
 	Lost   int `json:"lostOfAll"`
 }
 
-// add counts in what another disk has seen.
+// add adds the counts of another disk.
 func (r *powerReport) add(o powerReport) {
 	r.Cuts += o.Cuts
 	r.Acknowledged += o.Acknowledged

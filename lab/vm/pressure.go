@@ -66,7 +66,7 @@ func runPressure(ctx context.Context, f pressureFlags) error {
 	return nil
 }
 
-// pressureBoot is what is seen of one boot.
+// pressureBoot collects what one boot prints.
 type pressureBoot struct {
 	pressed.Board
 	guest   guest

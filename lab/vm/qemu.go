@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// guest is one virtual machine. The zero value of what is not needed is fine.
+// guest is one virtual machine. Fields that are not needed may be zero.
 type guest struct {
 	arch   string   // Go's name
 	kernel string   // vmlinux or Image

@@ -12,7 +12,7 @@ import (
 	"ledge/internal/testrun"
 )
 
-// report turns what the guest prints into go test's own lines.
+// report turns the output of the guest into lines of go test.
 type report struct {
 	out     io.Writer
 	verbose bool
@@ -99,7 +99,7 @@ func (r *report) end(name, code, millis string) {
 	r.lines = nil
 }
 
-// dump prints what the package that runs now has printed, unless it is out already.
+// dump prints the output of the package that runs now, unless it was printed already.
 func (r *report) dump() {
 	if !r.verbose {
 		for _, l := range r.lines {

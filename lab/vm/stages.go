@@ -29,7 +29,7 @@ func (l podLogs) end(args []string) {
 	}
 }
 
-// stage is what became of the pods of one priority, by their own clocks.
+// stage is how the pods of one priority ended, by their own clocks.
 type stage struct {
 	Priority int   `json:"priority"`
 	Pods     int   `json:"pods"`

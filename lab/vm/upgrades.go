@@ -25,7 +25,7 @@ type upgradesReport struct {
 	Boots   map[string]int `json:"boots"` // all of the disk that is cut, by the version with which all was well
 }
 
-// upgrades is one board, whose disk forgets what nobody has flushed, between two versions.
+// upgrades is one board that changes between two versions. Its disk loses all writes that were not flushed.
 type upgrades struct {
 	versions [2]string
 	guest    guest
@@ -142,7 +142,7 @@ func (u *upgrades) line(text string) bool {
 	return word == "@@well"
 }
 
-// look lets a board go on until it has changed its version so many times, and measures what two of them take.
+// look lets a board run until it has made that many changes of version, and measures the time of two changes.
 func (u *upgrades) look(ctx context.Context, g guest, changes int) error {
 	var well time.Time
 	n := 0

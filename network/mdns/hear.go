@@ -214,7 +214,7 @@ func (r *Responder) hearResponse(now time.Time, w *way, m *reader) (out []Out) {
 	for _, g := range r.groups {
 		switch s := w.stands[g]; {
 		case !lost[g]:
-		case s.held(): // it is asked for anew: who has it defends it
+		case s.held(): // somebody probes for the name: its holder defends it
 			s.step, s.next = 0, now
 			for _, o := range w.records {
 				if o.of == g {

@@ -23,7 +23,7 @@ type leftOut struct {
 // lacking is the Service that has to know.
 type lacking struct {
 	of  types.NamespacedName
-	uid types.UID // of one that the board does not keep
+	uid types.UID // of a Service that the board does not keep
 }
 
 // mostLeftOut of each sort are noted. They are told later than those who are kept, if at all.

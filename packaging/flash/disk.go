@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is what the kernel says of the device that is to be written.
+// disk describes, from sysfs, the device that is to be written.
 type disk struct {
 	path, name, model string
 	size              int64
@@ -25,7 +25,7 @@ type disk struct {
 	used              []string // by what else: swap, a device mapper, a raid
 }
 
-// look reads what is known of a block device from sys, where sysfs is mounted.
+// look reads a block device's description from sys, where sysfs is mounted.
 func look(sys, path string) (disk, error) {
 	d := disk{path: path}
 	var st unix.Stat_t
@@ -70,7 +70,7 @@ func partitions(dir string) ([]string, error) {
 	return append([]string{dir}, found...), err
 }
 
-// uses notes what holds the disk or a part of it.
+// uses notes the mounts, swaps and devices that use the disk or a part of it.
 func (d *disk) uses(dirs []string) error {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

@@ -152,7 +152,7 @@ func checksum(text, file string) (sum string, others bool) {
 	return "", others
 }
 
-// words are what a command said before it failed.
+// words are the last output of a command that failed.
 func words(err error) string {
 	if e, ok := errors.AsType[*exec.ExitError](err); ok {
 		return ": " + strings.TrimSpace(string(e.Stderr))

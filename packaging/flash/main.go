@@ -89,14 +89,14 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	return burn(ctx, image, target, out)
 }
 
-// agrees asks for the name of the disk, which nobody types by accident.
+// agrees asks the user to type the name of the disk: nobody types that by accident.
 func agrees(in io.Reader, out io.Writer, d disk) bool {
 	fmt.Fprintf(out, "All of it will be lost. Its name, to go on (%s): ", d.name)
 	line, _ := bufio.NewReader(in).ReadString('\n')
 	return strings.TrimSpace(line) == d.name
 }
 
-// burn writes, flushes, and compares with what the card gives back.
+// burn writes the image, flushes it, reads the card again and compares.
 func burn(ctx context.Context, image *image, d disk, out io.Writer) error {
 	// Exclusive: the kernel refuses what is mounted or in use, whatever was seen before.
 	card, err := os.OpenFile(d.path, os.O_RDWR|os.O_EXCL, 0)

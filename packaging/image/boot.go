@@ -67,7 +67,7 @@ func (im *image) bootTree(ctx context.Context, debs, tree string) error {
 	return im.grub(ctx, debs, format, "/grub", filepath.Join(tree, "EFI/BOOT", program), "all_video", "fdt")
 }
 
-// grubConfig has no menu: nobody stands before the board.
+// grubConfig has no menu: nobody is there to choose.
 func grubConfig(line string) []byte {
 	return fmt.Appendf(nil, "# Read by GRUB, under a BIOS and under UEFI. The line that begins with \"linux\" is the kernel's.\nlinux /vmlinuz %s\ninitrd /initrd.img\nboot\n", line)
 }

@@ -33,7 +33,7 @@ func newIDs(board, flavour, version string) ids {
 		seed: uuid(more[:16])}
 }
 
-// uuid has the form of one that was made of a name (version 8: by rules of our own).
+// uuid makes a UUID from a name (version 8: by rules of our own).
 func uuid(b []byte) string {
 	b = bytes.Clone(b)
 	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80

@@ -180,7 +180,7 @@ func (im *image) assemble(ctx context.Context, debs, work, to string, size int64
 	return out.Sync()
 }
 
-// writeMap: of the FAT and the data what is used matters, of what lies between them all.
+// writeMap lists the blocks to write: the used ones of the FAT and of the data, and all that lie between the two.
 func (im *image) writeMap(ctx context.Context, raw string, size int64, parts []part) error {
 	f, err := os.Open(raw)
 	if err != nil {

@@ -34,7 +34,7 @@ const imageName = "bench.local/app:v1"
 // label of the boards, which pods are placed by.
 const label = "bench.local/fleet"
 
-// hardware is that of a board on which nothing ever changes.
+// hardware describes a board on which nothing ever changes.
 func hardware(name string) machinefake.Machine {
 	s := machinefake.Board(name)
 	s.MemoryTotal, s.MemoryAvailable = 1<<30, 700<<20

@@ -55,7 +55,7 @@ func table(boards []pressed.Board) string {
 		"innocents hurt", "slowest answer s"}, rows)
 }
 
-// amount is so much of what a signal counts.
+// amount is a quantity with the unit of its signal: bytes, or tasks.
 func amount(signal string, n int64) string {
 	if signal == "pid.available" || signal == "nodefs.inodesFree" {
 		return strconv.FormatInt(n, 10)

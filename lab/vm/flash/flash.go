@@ -54,14 +54,14 @@ func Open(path string) (*Disk, error) {
 // Close lets go of the file. What has not been flushed is lost.
 func (d *Disk) Close() error { return d.file.Close() }
 
-// Lie makes a disk that says it has flushed and has not: what shows that a test can fail.
+// Lie makes a disk that says it has flushed and has not. It shows that a test can fail.
 func (d *Disk) Lie() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lies = true
 }
 
-// read returns what the disk would answer now.
+// read returns the bytes that the disk would answer now.
 func (d *Disk) read(p []byte, at int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,7 +183,7 @@ func (d *Disk) On() {
 	d.slowest, d.took, d.since = "", 0, time.Now()
 }
 
-// Rewind makes the disk what it was when it was switched on, for a look at what a boot could not cope with. It is off then.
+// Rewind restores the disk as it was when it was switched on, and leaves it off: a failed boot can be repeated.
 func (d *Disk) Rewind() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,14 +214,14 @@ func (d *Disk) AwaitFlush(least int, most time.Duration) {
 	d.mu.Unlock()
 }
 
-// State says what the server of the disk was at for the longest time: whether it is the disk that a guest has waited for.
+// State names the slowest step of the server of the disk. It tells whether a guest waited for the disk.
 func (d *Disk) State() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return fmt.Sprintf("the disk, off: %v, was %s for %s", d.off, d.slowest, d.took.Round(time.Millisecond))
 }
 
-// at notes what the server does from now on.
+// at notes the step that the server begins now.
 func (d *Disk) at(what string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -111,7 +111,7 @@ func (s *supply) serve() error {
 	return nil
 }
 
-// images are those of this program that are there.
+// images are the images in the store that this program made.
 func (g *guest) images() (names []string, err error) {
 	data, err := g.ask("GET", board.ImagesPath, nil)
 	if err != nil {
@@ -178,7 +178,7 @@ func (g *guest) checked(pod string) error {
 	return err
 }
 
-// removePods removes those whose names begin so.
+// removePods removes the pods whose names begin with prefix.
 func (g *guest) removePods(prefix string) error {
 	l, err := g.list(objects + "pods")
 	for _, p := range l.Items {

@@ -151,7 +151,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// object is what is looked at of objects of any kind.
+// object has the fields that this program reads of objects of any kind.
 type object struct {
 	Metadata struct {
 		Name, UID         string
@@ -198,7 +198,7 @@ func (g *guest) nodeReady() error {
 	return errors.New("no node is Ready")
 }
 
-// settled: all that is to run runs, and what was deleted has gone.
+// settled returns nil when every wanted pod runs and every deleted one has gone.
 func (g *guest) settled(first func()) error {
 	l, err := g.list(objects + "pods")
 	for _, p := range l.Items {
@@ -214,7 +214,7 @@ func (g *guest) settled(first func()) error {
 	return err
 }
 
-// tell says what the node has, and what is wrong with the machine.
+// tell prints the objects of the node, and the faults of the machine.
 func (g *guest) tell() error {
 	// Those of a boot that was cut short while it told; after the list is told they would be missed.
 	if err := g.removePods("check-"); err != nil {
@@ -256,7 +256,7 @@ func (g *guest) tell() error {
 	return err
 }
 
-// tellLog gives what a pod has written, of its signs of life only the last.
+// tellLog prints the log of a pod, and of its signs of life only the last.
 func (g *guest) tellLog(pod string) error {
 	data, err := g.ask("GET", objects+"pods/"+pod+"/log", nil)
 	last := ""
@@ -280,7 +280,7 @@ func (c *console) mustPrintNothing(command string) {
 	}
 }
 
-// explain shows what a human would look at.
+// explain prints what a person would look at after a failure.
 func (c *console) explain() {
 	for _, command := range [][]string{{"journalctl", "-b", "--no-pager", "-q", "-o", "cat", "-n", "60", "-u", "ledge.service", "-u",
 		"ledge-keeper.service"},

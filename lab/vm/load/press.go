@@ -21,7 +21,7 @@ import (
 	"ledge/lab/vm/pressed"
 )
 
-// hog is a pod that takes what there is, and what the board has to make of it.
+// hog is a pod that takes all there is of something, and what the board must do about it.
 type hog struct {
 	name      string
 	args      []string
@@ -33,7 +33,7 @@ type hog struct {
 	after     func(*guest) error
 }
 
-// hogs are what there is to choose from; the host says which.
+// hogs are all hogs; the host chooses among them.
 func hogs() []hog {
 	eater := func(mib int, how ...string) hog {
 		name := strings.Join(append([]string{"leak" + strconv.Itoa(mib)}, how...), "-")
@@ -56,7 +56,7 @@ func hogs() []hog {
 	}
 }
 
-// slowly is what an emulated machine may take for an answer that waits for a disk or for what it has to unpack.
+// slowly bounds the time of an answer that waits for a disk, or for something to be unpacked, on an emulated machine.
 const slowly = 5 * time.Minute
 
 // press has one hog after the other at the board, and tells of each.
@@ -205,7 +205,7 @@ func (s *seen) since(what string) int64 {
 	return at.Sub(line).Milliseconds()
 }
 
-// after is since for what follows from the line. ledge has eyes of its own and may have been the first to see it crossed: 0.
+// after is since for what follows a crossed threshold. ledge measures by itself and may have seen it before this program did: then it is 0.
 func (s *seen) after(what string) int64 {
 	if n := s.since(what); n == -1 || n >= 0 {
 		return n

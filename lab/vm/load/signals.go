@@ -102,7 +102,7 @@ func (t *trial) look(ctx context.Context) (least int64) {
 
 const dataDir = "/var/lib/ledge"
 
-// left is what is left of what the hog's signal is about.
+// left is how much is left of the resource that the hog takes.
 func (t *trial) left() int64 {
 	if t.hog.hold > 0 {
 		return left(t.Signal, memTotal())
@@ -167,7 +167,7 @@ func number(file string) int64 {
 	return n
 }
 
-// field is a number of a file of names and numbers, such as /proc/meminfo.
+// field reads one number from a file of names and numbers, such as /proc/meminfo.
 func field(file, name string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -187,7 +187,7 @@ func field(file, name string) int64 {
 
 func memTotal() int64 { return field("/proc/meminfo", "MemTotal:") << 10 }
 
-// trace tells every few seconds where memory is, for those who ask why a board stood still.
+// trace prints every few seconds what uses memory. It explains afterwards why a board stood still.
 func (g *guest) trace(ctx context.Context) {
 	for begun := time.Now(); ; {
 		var words []any
@@ -228,7 +228,7 @@ func (g *guest) trace(ctx context.Context) {
 	}
 }
 
-// told repeats what the brain has written since, for those who ask what took so long.
+// told prints what the brain has logged since then. It explains what took long.
 func (g *guest) told(since time.Time) {
 	out, err := exec.Command("journalctl", "-q", "-o", "short-unix", "-u", "ledge.service", "--since",
 		"@"+strconv.FormatInt(since.Unix(), 10)).CombinedOutput()
@@ -310,7 +310,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// lost counts what was acknowledged and is not there, and removes what is.
+// lost counts the acknowledged objects that are missing, and removes the others.
 func (w *writer) lost() (n int, err error) {
 	l, err := w.g.list(objects + "configmaps")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // AllHogs are those that lab/vm/load/press.go knows, in the order of a report.
 const AllHogs = "leak5,leak20,leak40,leak20-deaf,leak40-deaf,cache,bomb,bytes,inodes,leak5-zram,full95,crowd"
 
-// Board is one of them, with what each hog has done to it; a report has one for each size.
+// Board is a board of one size, with the result of each hog. A report has one for each size.
 type Board struct {
 	MemoryMiB int      `json:"memoryMiB"`
 	Kernel    string   `json:"kernel"`
@@ -36,7 +36,7 @@ func Read(path string) (all []Board, err error) {
 	return all, nil
 }
 
-// Add puts each hog of a board in place of what the report has of it on a board of this size.
+// Add replaces the results of these hogs on a board of this size.
 func Add(path string, now Board) error {
 	all, err := Read(path)
 	if err != nil {
@@ -92,7 +92,7 @@ const bearable = 10 << 20
 // outrun: the kernel was faster than a machine so slow could be.
 func (r *Result) outrun() bool { return r.Kills > 0 && r.Rate > bearable }
 
-// Judge says what of it breaks a promise.
+// Judge returns the promises that were broken.
 func (r *Result) Judge() {
 	wrong := func(bad bool, format string, args ...any) {
 		if bad {

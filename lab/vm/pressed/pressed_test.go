@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestJudge: whatever breaks a promise is said, and nothing else.
+// TestJudge: Judge reports each broken promise, and nothing else.
 func TestJudge(t *testing.T) {
 	good := Result{Hog: "leak5", Condition: 10, Evicted: 20, Eased: 30, Recovered: 40, End: "Failed Evicted", Answers: 5}
 	quiet := Result{Hog: "cache", Condition: -1, Evicted: -1, Eased: -1, Recovered: -1, Answers: 5}
