@@ -4,11 +4,11 @@
 //	user ── rest ─┐
 //	agent ─ rest ─┴ pipe ─ httpd ─ scribe ─ local ─ storage (bbolt, NoSync)      the brain: dies and comes back
 //	controllers ────────────────────┘
-//	brain.Rims ─ door ─ fake engine, fake images, fake network, Machine          the board: stays
+//	brain.Rims ─ wire ─ fake engine, fake images, fake network, Machine          the board: stays
 //
 // A test makes a Board inside a bubble, does things to it (Apply, KillBrain, CutPower, FillDisk ...), lets time pass,
 // and asks it to Settle. What must be true at every moment is checked by whoever sees the moment: the scribe who
-// writes (architecture: One writer per field), the witness what watchers see, the door what is asked of the board.
+// writes (architecture: One writer per field), the witness what watchers see, the wire what is asked of the board.
 //
 // A seed replays the script of what is done to the board, not the order of goroutines.
 //

@@ -28,7 +28,7 @@ import (
 // life is one life of the process that serves: the brain that boards run, on the rims of a played board (rims.go).
 type life struct {
 	b       *Board
-	door    *door
+	wire    *wire
 	uplink  *uplink // between the agent and the API
 	signals chan os.Signal
 	caller  func(context.Context) (net.Conn, error) // connects to the API as the user
@@ -112,7 +112,7 @@ func (b *Board) wake() {
 
 // start starts a brain and waits until it serves, or does not.
 func (b *Board) start() (*life, error) {
-	x := &life{b: b, door: &door{}, uplink: newUplink(), signals: make(chan os.Signal, 4), ended: make(chan error, 1),
+	x := &life{b: b, wire: &wire{}, uplink: newUplink(), signals: make(chan os.Signal, 4), ended: make(chan error, 1),
 		watch: make(chan error, 1)}
 	rims, err := x.rims()
 	if err != nil {
@@ -169,7 +169,7 @@ func (b *Board) die() {
 	x := b.brain
 	b.brain = nil
 	err := frozen(b.storeDir(), func() {
-		x.door.shut.Store(true)
+		x.wire.cut.Store(true)
 		x.kill()
 		if err := x.over(); err != nil { // what it flushes now is thrown away
 			b.Logf("the brain ended with %v", err)

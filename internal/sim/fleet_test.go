@@ -98,7 +98,7 @@ func stalled(ctx context.Context, until *atomic.Int64) error {
 // card is the engine of a board whose card may stall: what writes to it waits, what runs runs on. It also sees to it that a
 // pod is started on no board but its own.
 type card struct {
-	engineDoor
+	engineWire
 	f *fleet
 	m *member
 }
@@ -107,7 +107,7 @@ func (c card) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, 
 	if err := stalled(ctx, &c.m.stall); err != nil {
 		return runtime.PodStatus{}, err
 	}
-	return c.engineDoor.EnsurePod(ctx, p)
+	return c.engineWire.EnsurePod(ctx, p)
 }
 
 func (c card) Start(ctx context.Context, x runtime.Container) (runtime.Status, error) {
@@ -119,14 +119,14 @@ func (c card) Start(ctx context.Context, x runtime.Container) (runtime.Status, e
 			c.f.Errorf("pod %s is started on %s and runs on %s", x.PodUID, c.m.name, o.name)
 		}
 	}
-	return c.engineDoor.Start(ctx, x)
+	return c.engineWire.Start(ctx, x)
 }
 
 func (c card) Remove(ctx context.Context, id string) error {
 	if err := stalled(ctx, &c.m.stall); err != nil {
 		return err
 	}
-	err := c.engineDoor.Remove(ctx, id)
+	err := c.engineWire.Remove(ctx, id)
 	if err == nil {
 		c.m.starts.forget(id)
 	}
@@ -216,12 +216,12 @@ func (f *fleet) start(m *member) {
 // begin starts the brain of a board, on rims that edit has changed.
 func (f *fleet) begin(m *member, edit func(*brain.Rims)) {
 	f.Helper()
-	run, p := filepath.Join(m.dir, "run"), &process{door: &door{}, signals: make(chan os.Signal, 1), ended: make(chan error, 1)}
+	run, p := filepath.Join(m.dir, "run"), &process{wire: &wire{}, signals: make(chan os.Signal, 1), ended: make(chan error, 1)}
 	f.must(os.MkdirAll(m.machine.disk, 0o700))
 	f.must(os.MkdirAll(run, 0o700))
 	rims := played.Board{Host: m.machine.host, Machine: machinefake.Machine{See: m.machine.look, Waits: make(chan string)},
-		Engine: card{engineDoor{door: p.door, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: p.door, Store: m.images},
-		Network: networks(p.door, m.network, f.Errorf), Signals: p.signals, Keys: m.machine.keys()}.Rims()
+		Engine: card{engineWire{wire: p.wire, Engine: m.engine, starts: m.starts}, f, m}, Images: imageWire{wire: p.wire, Store: m.images},
+		Network: networks(p.wire, m.network, f.Errorf), Signals: p.signals, Keys: m.machine.keys()}.Rims()
 	edit(&rims)
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(f.ctx)
@@ -238,7 +238,7 @@ func (f *fleet) begin(m *member, edit func(*brain.Rims)) {
 
 // process is one in which a brain of a fleet runs.
 type process struct {
-	door    *door // shuts when it dies
+	wire    *wire // cut when it dies
 	signals chan os.Signal
 	cancel  context.CancelFunc
 	ended   chan error
@@ -253,7 +253,7 @@ func (p *process) stop() error {
 
 // die ends it as kill -9 does.
 func (p *process) die() error {
-	p.door.shut.Store(true)
+	p.wire.cut.Store(true)
 	p.cancel()
 	return <-p.ended
 }

@@ -31,8 +31,8 @@ func (x *life) rims() (brain.Rims, error) {
 	x.user, noUser = rest.FromDialer(dialUser)
 	x.node, noAgent = rest.FromDialer(x.uplink.connect)
 	rims := played.Board{Host: b.Machine.host, Machine: newCounted(b.Machine, b.kernel),
-		Engine: engineDoor{door: x.door, Engine: b.engine, starts: b.starts}, Images: imageDoor{door: x.door, Store: b.images},
-		Network: networks(x.door, b.network, b.Errorf), Signals: x.signals, Keys: b.Machine.keys()}.Rims()
+		Engine: engineWire{wire: x.wire, Engine: b.engine, starts: b.starts}, Images: imageWire{wire: x.wire, Store: b.images},
+		Network: networks(x.wire, b.network, b.Errorf), Signals: x.signals, Keys: b.Machine.keys()}.Rims()
 	rims.Stats = stats.New(stats.Config{Mount: b.kernel.dir, Proc: b.kernel.dir})
 	open := rims.Store
 	rims.Store = func(ctx context.Context, dir string) (s *storage.Store, err error) {
@@ -60,13 +60,13 @@ func (x *life) switchOff(_ context.Context, by shutdown.Backend, reboot bool) er
 }
 
 // networks opens the pod network of a board, and sees to it that it stays the same.
-func networks(d *door, m *networkfake.Machine, fail func(format string, args ...any)) func(cidr, cidr6 netip.Prefix) (brain.PodNetwork,
+func networks(d *wire, m *networkfake.Machine, fail func(format string, args ...any)) func(cidr, cidr6 netip.Prefix) (brain.PodNetwork,
 	error) {
 	return func(cidr, _ netip.Prefix) (brain.PodNetwork, error) {
 		if have := plan.ChooseCIDR(nil); cidr != have {
 			fail("the pods get the network %s, and had %s", cidr, have)
 		}
-		return networkDoor{door: d, Setup: networkfake.New(m)}, nil
+		return networkWire{wire: d, Setup: networkfake.New(m)}, nil
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // node is a ledge of our own: its directories, bridge and cgroup carry its name, and go with it.
 type node struct {
 	binary, name, dir, run string
-	door                   netlink.Link // where the API listens
+	bridge                 netlink.Link // where the API listens
 	kubeconfig             string
 	process                *exec.Cmd
 }
@@ -25,26 +25,26 @@ type node struct {
 // Some of the suite's programs do not start unless they are told where the API is, and pods are told so only when it
 // listens beyond loopback. No network of the machine's is opened for that: the address, one kept for documentation, stands
 // on an interface of our own with nothing behind it.
-const doorAddress = "192.0.2.99"
+const bridgeAddress = "192.0.2.99"
 
-func makeDoor(name string) (netlink.Link, error) {
+func makeBridge(name string) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
-	door := &netlink.Bridge{LinkAttrs: attrs}
-	if err := netlink.LinkAdd(door); err != nil {
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	if err := netlink.LinkAdd(bridge); err != nil {
 		return nil, fmt.Errorf("add the interface %s: %w", name, err)
 	}
-	addr, err := netlink.ParseAddr(doorAddress + "/32")
+	addr, err := netlink.ParseAddr(bridgeAddress + "/32")
 	if err == nil {
-		err = errors.Join(netlink.AddrAdd(door, addr), netlink.LinkSetUp(door))
+		err = errors.Join(netlink.AddrAdd(bridge, addr), netlink.LinkSetUp(bridge))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("give %s the address %s: %w", name, doorAddress, err), netlink.LinkDel(door))
+		return nil, errors.Join(fmt.Errorf("give %s the address %s: %w", name, bridgeAddress, err), netlink.LinkDel(bridge))
 	}
-	return door, nil
+	return bridge, nil
 }
 
-// nodeConfig: how full the disk of the machine is that runs the suite must not matter.
+// nodeConfig evicts for disks only when they are all but full: the disk of the machine that runs the suite may be nearly so.
 const nodeConfig = `shutdownGracePeriod: 30s
 shutdownGracePeriodCriticalPods: 10s
 evictionHard: {nodefs.available: 100Mi, nodefs.inodesFree: 1%, imagefs.available: 100Mi, imagefs.inodesFree: 1%}
@@ -68,17 +68,17 @@ func startNode(ctx context.Context, binary, log string) (*node, error) {
 	if err := os.WriteFile(config, []byte(nodeConfig), 0o600); err != nil {
 		return nil, err
 	}
-	if n.door, err = makeDoor(fmt.Sprintf("lcf%d", os.Getpid())); err != nil {
+	if n.bridge, err = makeBridge(fmt.Sprintf("lcf%d", os.Getpid())); err != nil {
 		return nil, err
 	}
 	// Not CommandContext: after an interrupt the node still has its pods to stop. A session of its own keeps the
 	// terminal's Ctrl-C from it.
 	n.process = exec.Command(binary, "--run-dir", n.run, "serve", "--data-dir", filepath.Join(n.dir, "data"), "--config", config,
-		"--listen", doorAddress+":0", "--bridge", name, "--cgroup-root", "/"+name, "--on-term=drain", "--power-backend=none")
+		"--listen", bridgeAddress+":0", "--bridge", name, "--cgroup-root", "/"+name, "--on-term=drain", "--power-backend=none")
 	n.process.Stdout, n.process.Stderr = out, out
 	n.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	if err := n.process.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start the node: %w", err), netlink.LinkDel(n.door))
+		return nil, errors.Join(fmt.Errorf("start the node: %w", err), netlink.LinkDel(n.bridge))
 	}
 	if err := n.await(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("the node did not get ready, see %s: %w", log, err), n.stop())
@@ -131,7 +131,7 @@ func (n *node) stop() error {
 		err = errors.Join(err, errors.New("the node did not stop in two minutes"), n.process.Process.Kill())
 		<-done
 	}
-	err = errors.Join(err, netlink.LinkDel(n.door))
+	err = errors.Join(err, netlink.LinkDel(n.bridge))
 	if _, rerr := n.ledge(context.Background(), "reset", "--data", "--data-dir", filepath.Join(n.dir, "data")); rerr != nil {
 		return errors.Join(err, rerr)
 	}

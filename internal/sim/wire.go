@@ -21,53 +21,53 @@ import (
 	"ledge/runtime"
 )
 
-// door is the one way from a brain to the board. When the brain dies it shuts: whatever a goroutine of a dead process
+// wire is the one way from a brain to the board. When the brain dies it is cut: whatever a goroutine of a dead process
 // still tries has no effect.
-type door struct{ shut atomic.Bool }
+type wire struct{ cut atomic.Bool }
 
-func (d *door) check() error {
-	if d.shut.Load() {
+func (w *wire) check() error {
+	if w.cut.Load() {
 		return fmt.Errorf("the brain is dead: %w", runtime.ErrUnavailable)
 	}
 	return nil
 }
 
-// engineDoor leads to the engine and remembers what was started.
-type engineDoor struct {
-	*door
+// engineWire leads to the engine and remembers what was started.
+type engineWire struct {
+	*wire
 	node.Engine
 	starts *starts
 }
 
-func (e engineDoor) Info(ctx context.Context) (runtime.Info, error) {
+func (e engineWire) Info(ctx context.Context) (runtime.Info, error) {
 	if err := e.check(); err != nil {
 		return runtime.Info{}, err
 	}
 	return e.Engine.Info(ctx)
 }
 
-func (e engineDoor) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, error) {
+func (e engineWire) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, error) {
 	if err := e.check(); err != nil {
 		return runtime.PodStatus{}, err
 	}
 	return e.Engine.EnsurePod(ctx, p)
 }
 
-func (e engineDoor) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
+func (e engineWire) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
 	if err := e.check(); err != nil {
 		return err
 	}
 	return e.Engine.Limit(ctx, at, r)
 }
 
-func (e engineDoor) RemovePod(ctx context.Context, uid string) error {
+func (e engineWire) RemovePod(ctx context.Context, uid string) error {
 	if err := e.check(); err != nil {
 		return err
 	}
 	return e.Engine.RemovePod(ctx, uid)
 }
 
-func (e engineDoor) Start(ctx context.Context, c runtime.Container) (runtime.Status, error) {
+func (e engineWire) Start(ctx context.Context, c runtime.Container) (runtime.Status, error) {
 	if err := e.check(); err != nil {
 		return runtime.Status{}, err
 	}
@@ -96,7 +96,7 @@ func say(path, text string) {
 	_, _ = fmt.Fprintf(f, "%s stdout F %s\n", time.Now().UTC().Format(time.RFC3339Nano), text)
 }
 
-func (e engineDoor) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+func (e engineWire) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	if err := e.check(); err != nil {
 		return err
 	}
@@ -104,35 +104,35 @@ func (e engineDoor) Signal(ctx context.Context, id string, sig syscall.Signal) e
 	return e.Engine.Signal(ctx, id, sig)
 }
 
-func (e engineDoor) Remove(ctx context.Context, id string) error {
+func (e engineWire) Remove(ctx context.Context, id string) error {
 	if err := e.check(); err != nil {
 		return err
 	}
 	return e.Engine.Remove(ctx, id)
 }
 
-func (e engineDoor) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error) {
+func (e engineWire) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error) {
 	if err := e.check(); err != nil {
 		return runtime.Exit{}, err
 	}
 	return e.Engine.Exec(ctx, x)
 }
 
-func (e engineDoor) Attach(ctx context.Context, x runtime.Attach) error {
+func (e engineWire) Attach(ctx context.Context, x runtime.Attach) error {
 	if err := e.check(); err != nil {
 		return err
 	}
 	return e.Engine.Attach(ctx, x)
 }
 
-func (e engineDoor) List(ctx context.Context) (runtime.State, error) {
+func (e engineWire) List(ctx context.Context) (runtime.State, error) {
 	if err := e.check(); err != nil {
 		return runtime.State{}, err
 	}
 	return e.Engine.List(ctx)
 }
 
-func (e engineDoor) Watch(ctx context.Context, fn func(runtime.Status)) error {
+func (e engineWire) Watch(ctx context.Context, fn func(runtime.Status)) error {
 	if err := e.check(); err != nil {
 		return err
 	}
@@ -239,21 +239,21 @@ func (s *starts) asked(id string) bool {
 	return s.polite[id]
 }
 
-// imageDoor leads to the images. It makes the root file systems that the fake only names: the agent looks into them
+// imageWire leads to the images. It makes the root file systems that the fake only names: the agent looks into them
 // for account files, and one that is missing must stay an error there (a mount that is gone must not mean root).
-type imageDoor struct {
-	*door
+type imageWire struct {
+	*wire
 	*imagesfake.Store
 }
 
-func (i imageDoor) Pull(ctx context.Context, req images.PullRequest) (images.Pulled, error) {
+func (i imageWire) Pull(ctx context.Context, req images.PullRequest) (images.Pulled, error) {
 	if err := i.check(); err != nil {
 		return images.Pulled{}, err
 	}
 	return i.Store.Pull(ctx, req)
 }
 
-func (i imageDoor) Mount(ctx context.Context, imageID, key string) (string, error) {
+func (i imageWire) Mount(ctx context.Context, imageID, key string) (string, error) {
 	if err := i.check(); err != nil {
 		return "", err
 	}
@@ -264,7 +264,7 @@ func (i imageDoor) Mount(ctx context.Context, imageID, key string) (string, erro
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-func (i imageDoor) Unmount(ctx context.Context, key string) error {
+func (i imageWire) Unmount(ctx context.Context, key string) error {
 	if err := i.check(); err != nil {
 		return err
 	}
@@ -274,34 +274,34 @@ func (i imageDoor) Unmount(ctx context.Context, key string) error {
 	return os.RemoveAll(filepath.Join(i.Store.Dir, key))
 }
 
-func (i imageDoor) Retain(ctx context.Context, keys []string) error {
+func (i imageWire) Retain(ctx context.Context, keys []string) error {
 	if err := i.check(); err != nil {
 		return err
 	}
 	return i.Store.Retain(ctx, keys)
 }
 
-// networkDoor leads to the network.
-type networkDoor struct {
-	*door
+// networkWire leads to the network.
+type networkWire struct {
+	*wire
 	*networkfake.Setup
 }
 
-func (n networkDoor) Attach(ctx context.Context, p network.Pod) ([]netip.Addr, error) {
+func (n networkWire) Attach(ctx context.Context, p network.Pod) ([]netip.Addr, error) {
 	if err := n.check(); err != nil {
 		return nil, err
 	}
 	return n.Setup.Attach(ctx, p)
 }
 
-func (n networkDoor) Detach(ctx context.Context, uid string) error {
+func (n networkWire) Detach(ctx context.Context, uid string) error {
 	if err := n.check(); err != nil {
 		return err
 	}
 	return n.Setup.Detach(ctx, uid)
 }
 
-func (n networkDoor) Retain(ctx context.Context, uids []string) error {
+func (n networkWire) Retain(ctx context.Context, uids []string) error {
 	if err := n.check(); err != nil {
 		return err
 	}
