@@ -24,10 +24,10 @@ type fleet struct {
 	client api.Client
 	tls    func(node string) *tls.Config
 
-	mu    sync.Mutex
-	open  map[string]map[*boardConn]bool // by board
-	lines map[string]*line               // likewise: those who wait for calls
-	calls map[string]*call               // by id: those that wait for an answer
+	mu      sync.Mutex
+	open    map[string]map[*boardConn]bool // by board
+	waiters map[string]*waiter             // likewise: those who wait for calls
+	calls   map[string]*call               // by id: those that wait for an answer
 }
 
 const (
@@ -68,7 +68,7 @@ type way struct {
 
 // reach connects to a board's port, or has the board connect to here if that is not quick; the first that works is taken.
 func (b *fleet) reach(ctx context.Context, node *corev1.Node) (net.Conn, error) {
-	l := b.lineOf(node.Name)
+	l := b.waiterOf(node.Name)
 	if l == nil {
 		return b.direct(ctx, node)
 	}

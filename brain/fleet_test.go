@@ -178,7 +178,7 @@ func TestTunnel(t *testing.T) {
 	}
 	j.u.hand = hand
 	j.run(j.u.answerCalls)
-	testrun.Until(t, 20*time.Second, "the board waits for calls", func() bool { return b.lineOf("pi1") != nil })
+	testrun.Until(t, 20*time.Second, "the board waits for calls", func() bool { return b.waiterOf("pi1") != nil })
 	for range 3 {
 		must(t, healthOf(dial))
 	}
@@ -225,15 +225,15 @@ func TestCallWithoutAnswer(t *testing.T) {
 		wait := func() { b.Wait(ctx, "x", func(id string) error { heard <- id; return nil }) }
 		go wait()
 		synctest.Wait()
-		old := b.lineOf("x")
+		old := b.waiterOf("x")
 		go wait()
 		synctest.Wait()
-		if l := b.lineOf("x"); l == nil || l == old {
+		if l := b.waiterOf("x"); l == nil || l == old {
 			t.Error("a board that came anew does not take its place")
 		}
 		short, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		if _, err := b.call(short, "x", b.lineOf("x")); err == nil || !strings.Contains(err.Error(), "does not answer a call") {
+		if _, err := b.call(short, "x", b.waiterOf("x")); err == nil || !strings.Contains(err.Error(), "does not answer a call") {
 			t.Errorf("%v", err)
 		}
 		if _, ok := b.Claim("x", <-heard); ok || len(b.calls) != 0 {
@@ -244,7 +244,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		if b.lineOf("x") != nil {
+		if b.waiterOf("x") != nil {
 			t.Error("a line is left")
 		}
 	})

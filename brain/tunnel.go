@@ -49,7 +49,7 @@ func (u *uplink) answerCalls(ctx context.Context) error {
 	}
 }
 
-// hear asks for calls, and answers them, until the line is cut.
+// hear asks for calls, and answers them, until the connection is cut.
 func (u *uplink) hear(ctx context.Context, client *http.Client, places chan struct{}) (heard bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.servers.URL()+httpd.TunnelPath, nil)
 	if err != nil {
@@ -98,8 +98,8 @@ func (u *uplink) answerCall(ctx context.Context, id string) error {
 	return nil
 }
 
-// line is a board that waits for calls.
-type line struct {
+// waiter is a board that waits for calls.
+type waiter struct {
 	calls chan string
 	over  chan struct{} // closed when another takes its place, or the board is gone
 }
@@ -114,18 +114,18 @@ var _ httpd.Switchboard = (*fleet)(nil)
 
 // Wait implements httpd.Switchboard.
 func (b *fleet) Wait(ctx context.Context, node string, tell func(id string) error) {
-	l := &line{calls: make(chan string), over: make(chan struct{})}
+	l := &waiter{calls: make(chan string), over: make(chan struct{})}
 	b.mu.Lock()
 	b.hangUp(node)
-	if b.lines == nil {
-		b.lines = map[string]*line{}
+	if b.waiters == nil {
+		b.waiters = map[string]*waiter{}
 	}
-	b.lines[node] = l
+	b.waiters[node] = l
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.lines[node] == l {
+		if b.waiters[node] == l {
 			b.hangUp(node)
 		}
 	}()
@@ -143,11 +143,11 @@ func (b *fleet) Wait(ctx context.Context, node string, tell func(id string) erro
 	}
 }
 
-// hangUp ends a board's line. The caller holds mu.
+// hangUp ends the wait of a board. The caller holds mu.
 func (b *fleet) hangUp(node string) {
-	if l := b.lines[node]; l != nil {
+	if l := b.waiters[node]; l != nil {
 		close(l.over)
-		delete(b.lines, node)
+		delete(b.waiters, node)
 	}
 }
 
@@ -163,15 +163,15 @@ func (b *fleet) Claim(node, id string) (deliver func(net.Conn), ok bool) {
 	return func(conn net.Conn) { c.got <- conn }, true
 }
 
-// lineOf is that of a board; nil: it does not wait for calls.
-func (b *fleet) lineOf(node string) *line {
+// waiterOf is that of a board; nil: it does not wait for calls.
+func (b *fleet) waiterOf(node string) *waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lines[node]
+	return b.waiters[node]
 }
 
 // call has a board connect to here.
-func (b *fleet) call(ctx context.Context, node string, l *line) (net.Conn, error) {
+func (b *fleet) call(ctx context.Context, node string, l *waiter) (net.Conn, error) {
 	c, id := &call{node: node, got: make(chan net.Conn, 1)}, fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
 	b.mu.Lock()
 	if b.calls == nil {

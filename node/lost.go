@@ -18,13 +18,13 @@ import (
 
 // A pod that runs and that the API does not know was deleted while nobody was there to see it, or the store behind the API
 // was put back to an older state and has lost it. So every pod is recorded, beside what dies with the boot, together with
-// the line of the store. Where the API is elsewhere all of this is the mirror's business: what a server has forgotten it
+// the lineage of the store. Where the API is elsewhere all of this is the mirror's business: what a server has forgotten it
 // still says.
 
 // podRecord is podfiles/UID/pod.json.
 type podRecord struct {
-	Line string      `json:"line"` // of the store when it knew the pod; see Config.Lineage
-	Pod  *corev1.Pod `json:"pod"`
+	Lineage string      `json:"line"` // of the store when it knew the pod; see Config.Lineage
+	Pod     *corev1.Pod `json:"pod"`
 }
 
 func (h *hands) recordFile(uid string) string { return filepath.Join(h.a.podRunDir(uid), "pod.json") }
@@ -32,7 +32,7 @@ func (h *hands) recordFile(uid string) string { return filepath.Join(h.a.podRunD
 // record keeps a pod for the case that the API loses it. Each start of the brain does so again, since every worker makes
 // sure of its sandbox first: then the record has the present line. Nothing of it is shown to containers.
 func (h *hands) record(pod *corev1.Pod) error {
-	data, err := json.Marshal(podRecord{Line: h.a.cfg.Lineage, Pod: pod})
+	data, err := json.Marshal(podRecord{Lineage: h.a.cfg.Lineage, Pod: pod})
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s sweeper) recorded(uid string) *podRecord {
 func (s sweeper) takeBack(ctx context.Context, orphans []string) (pods []*corev1.Pod, err error) {
 	for _, uid := range orphans {
 		rec := s.recorded(uid)
-		if rec == nil || rec.Line == s.a.cfg.Lineage {
+		if rec == nil || rec.Lineage == s.a.cfg.Lineage {
 			continue
 		}
 		say := func(reason, words string) {

@@ -81,8 +81,8 @@ type limits struct {
 func newLimits(c Config) limits {
 	calls := cmp.Or(max(0, c.MaxInFlight), 64)
 	bodies, decodes := newPool("bodies", maxBodies, [ranks]terms{}), newPool("bodies", maxDecoding, [ranks]terms{})
-	bodies.line = newLine(calls)
-	decodes.line = bodies.line
+	bodies.queue = newQueue(calls)
+	decodes.queue = bodies.queue
 	return limits{
 		calls:    newCalls(calls),
 		watches:  newWatches(cmp.Or(max(0, c.MaxWatches), 32), cmp.Or(max(0, c.MaxWatches), 128)),
@@ -100,13 +100,13 @@ func newLimits(c Config) limits {
 // newTokens: pods that are known, and those who come for the first time, do not keep each other out.
 func newTokens() *pool {
 	p := newPool("tokens", maxTokens-2, [ranks]terms{strangers: {least: 1}, serviceAccounts: {least: 1}})
-	p.line = newPool("tokens", maxTokensWaiting, [ranks]terms{strangers: {half: true}, serviceAccounts: {half: true}})
+	p.queue = newPool("tokens", maxTokensWaiting, [ranks]terms{strangers: {half: true}, serviceAccounts: {half: true}})
 	return p
 }
 
-// newLine is for requests that wait with their bodies, at most half of them: otherwise those who send large ones would take the
+// newQueue is for requests that wait with their bodies, at most half of them: otherwise those who send large ones would take the
 // places of all others too. Every board may wait.
-func newLine(calls int) *pool {
+func newQueue(calls int) *pool {
 	n := max(1, calls/2)
 	t := crowd(n)
 	t[boards] = terms{least: 2 * calls}

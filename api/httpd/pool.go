@@ -24,7 +24,7 @@ type pool struct {
 	held    map[party]map[*place]bool
 	clock   uint64 // counts uses
 	waiters []*waiter
-	line    *pool // where those who wait have places of their own; nil: as many as come
+	queue   *pool // where those who wait have places of their own; nil: as many as come
 }
 
 func newPool(what string, common int, t [ranks]terms) *pool {
@@ -140,8 +140,8 @@ func (p *pool) wait(ctx context.Context, who party, n int, press func(left time.
 		p.mu.Unlock()
 		return pl, nil
 	}
-	if p.line != nil {
-		standing, err := p.line.enter(who, nil)
+	if p.queue != nil {
+		standing, err := p.queue.enter(who, nil)
 		if err != nil {
 			p.mu.Unlock()
 			return nil, err
