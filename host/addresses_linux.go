@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	settleAddresses = time.Second      // one lease makes several messages, and so does each pod's interface
+	gatherAddresses = time.Second      // one lease makes several messages, and so does each pod's interface
 	lookAtAddresses = 10 * time.Minute // without any
 )
 
@@ -44,7 +44,7 @@ func WatchAddresses(ctx context.Context, changed func()) error {
 	for {
 		changed()
 		err := hear(lookAtAddresses)
-		for until := time.Now().Add(settleAddresses); err == nil; {
+		for until := time.Now().Add(gatherAddresses); err == nil; {
 			err = hear(time.Until(until))
 		}
 		if ctx.Err() != nil {

@@ -219,7 +219,7 @@ func (c *catalog) load(rows map[string]*imageRow, whole func(*imageRow) bool) er
 			}
 		}
 	}
-	return c.settleNames()
+	return c.finishMoves()
 }
 
 // take has a row that is in the index.
@@ -256,8 +256,8 @@ func (c *catalog) readCopies() (map[string]*imageRow, error) {
 	return copies, nil
 }
 
-// settleNames ends a move of names that a cut interrupted: the later claim holds.
-func (c *catalog) settleNames() error {
+// finishMoves ends a move of names that a cut interrupted: the later claim holds.
+func (c *catalog) finishMoves() error {
 	list := c.rows()
 	slices.SortStableFunc(list, func(a, b *imageRow) int { return cmp.Compare(b.Seq, a.Seq) })
 	taken := map[string]bool{}

@@ -23,13 +23,13 @@ type admission struct{ a *Agent }
 // pods have to end first.
 func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstate.Stop, later bool) {
 	a, pod := w.a, in.Pod
-	settled, turn := a.roster.turn(w)
+	decided, turn := a.roster.turn(w)
 	begun := pod.Status.StartTime != nil || len(in.Seen.Containers) > 0
 	switch {
-	case settled:
+	case decided:
 		return nil, false
 	case begun || in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil:
-		a.roster.settle(w, true)
+		a.roster.decide(w, true)
 		return nil, false
 	case !turn:
 		return nil, true
@@ -59,7 +59,7 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 	if ctx.Err() != nil {
 		return nil, true
 	}
-	a.roster.settle(w, refused == nil)
+	a.roster.decide(w, refused == nil)
 	if refused == nil {
 		return nil, false
 	}

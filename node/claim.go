@@ -40,8 +40,8 @@ func (w *worker) claim(s podstate.Stop) bool {
 	return true
 }
 
-// settle notes whether the pod has come to its end by itself. False: it was asked to stop since that was decided.
-func (w *worker) settle(in podstate.Input, out podstate.Output) bool {
+// finish notes whether the pod has come to its end by itself. False: it was asked to stop since that was decided.
+func (w *worker) finish(in podstate.Input, out podstate.Output) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if in.Stop == nil && w.stopw != nil {

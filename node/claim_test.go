@@ -60,24 +60,24 @@ func TestClaim(t *testing.T) {
 		running.Status.Phase, over.Status.Phase = corev1.PodRunning, corev1.PodFailed
 
 		w := newWorker(r.agent, aPod("first"))
-		if !w.settle(podstate.Input{}, running) || !w.mayStop() || !w.claim(evicted) {
+		if !w.finish(podstate.Input{}, running) || !w.mayStop() || !w.claim(evicted) {
 			t.Error("one that runs cannot be claimed")
 		}
 		if w.claim(terminated) || w.mayStop() || w.stop(terminated).Reason != "Evicted" {
 			t.Error("claimed twice")
 		}
-		if w.settle(podstate.Input{}, over) {
+		if w.finish(podstate.Input{}, over) {
 			t.Error("an end that does not know of the claim is reported")
 		}
-		if !w.settle(podstate.Input{Stop: &evicted}, over) {
+		if !w.finish(podstate.Input{Stop: &evicted}, over) {
 			t.Error("an end that does is not")
 		}
 
 		w = newWorker(r.agent, aPod("second"))
-		if !w.settle(podstate.Input{}, over) || w.mayStop() || w.claim(evicted) {
+		if !w.finish(podstate.Input{}, over) || w.mayStop() || w.claim(evicted) {
 			t.Error("one that has ended can be claimed")
 		}
-		if w.settle(podstate.Input{}, running); !w.claim(evicted) { // the API would not have it, and now it is restarted
+		if w.finish(podstate.Input{}, running); !w.claim(evicted) { // the API would not have it, and now it is restarted
 			t.Error("one that runs again cannot be claimed")
 		}
 	})

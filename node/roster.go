@@ -59,16 +59,16 @@ func (r *roster) poke() {
 }
 
 // turn says whether the board has decided about a pod, and if not, whether it is the pod's turn: nobody older waits.
-func (r *roster) turn(w *worker) (settled, turn bool) {
+func (r *roster) turn(w *worker) (decided, turn bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	mine := w.current()
 	for _, o := range r.workers {
-		if o != w && !o.settled && !o.isEnded() && olderThan(o.current(), mine) {
-			return w.settled, false
+		if o != w && !o.decided && !o.isEnded() && olderThan(o.current(), mine) {
+			return w.decided, false
 		}
 	}
-	return w.settled, true
+	return w.decided, true
 }
 
 func olderThan(a, b *corev1.Pod) bool {
@@ -78,20 +78,20 @@ func olderThan(a, b *corev1.Pod) bool {
 	return a.UID < b.UID
 }
 
-// settle ends the wait of a pod, and lets the next one be asked for.
-func (r *roster) settle(w *worker, counted bool) {
+// decide ends the wait of a pod, and lets the next one be asked for.
+func (r *roster) decide(w *worker, counted bool) {
 	r.mu.Lock()
-	w.settled, w.counted = true, counted
+	w.decided, w.counted = true, counted
 	r.mu.Unlock()
-	r.pokeUnsettled()
+	r.pokeUndecided()
 }
 
-// pokeUnsettled has waiting pods asked for again.
-func (r *roster) pokeUnsettled() {
+// pokeUndecided has waiting pods asked for again.
+func (r *roster) pokeUndecided() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.workers {
-		if !w.settled {
+		if !w.decided {
 			w.poke()
 		}
 	}

@@ -44,8 +44,8 @@ type worker struct {
 	// hooked are the lifecycle hooks that have come to their end, by podstate.HookKey.
 	hooked map[string]podstate.HookEnd
 
-	// settled: the board has decided whether it takes the pod; counted: it does. Both guarded by the roster's lock.
-	settled, counted bool
+	// decided: the board has said whether it takes the pod; counted: it does. Both guarded by the roster's lock.
+	decided, counted bool
 
 	probes *probe.Set
 
@@ -224,7 +224,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	if ctx.Err() != nil {
 		return resync, false
 	}
-	if !w.settle(in, out) {
+	if !w.finish(in, out) {
 		return 0, false
 	}
 	w.resize.tellSizes(in.Pod, &out.Status)
@@ -363,7 +363,7 @@ func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
 	}
 	if over && !w.isEnded() {
 		close(w.ended)
-		w.a.roster.pokeUnsettled()
+		w.a.roster.pokeUndecided()
 	}
 	if over && (out.Done || w.seen.Removed) && !isClosed(w.bare) {
 		close(w.bare)

@@ -127,7 +127,7 @@ func (s *Store) writeOnce(grows bool, fn func(*writer) error, then func()) (err 
 		s.db.MaxSize -= s.cfg.MaxSize / reserve
 	}
 	defer func() {
-		s.settle(err == nil, then)
+		s.end(err == nil, then)
 		s.condition.note(err)
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -164,12 +164,12 @@ func (s *Store) writeOnce(grows bool, fn func(*writer) error, then func()) (err 
 	return nil
 }
 
-// settle notes which bbolt transaction is the true one now and lets waiting readers go on. When a commit failed
+// end notes which bbolt transaction is the true one now and lets waiting readers go on. When a commit failed
 // and shows all the same, the disk may hold either state: nothing more is written.
-func (s *Store) settle(ok bool, then func()) {
+func (s *Store) end(ok bool, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.settled.Broadcast()
+	defer s.ended.Broadcast()
 	if s.wedged {
 		return
 	}

@@ -108,18 +108,18 @@ type Store struct {
 	pieces  freePieces
 	wedged  bool // bbolt panicked in a write and still holds its locks
 
-	mu      sync.Mutex
-	settled sync.Cond            // on mu: a commit has ended
-	txid    int                  // of the bbolt transaction that rev and lazy belong to
-	lazy    map[string]lazyWrite // replaced, never changed
-	left    chan struct{}        // capacity 1: a commit left events behind
-	closed  bool
+	mu     sync.Mutex
+	ended  sync.Cond            // on mu: a commit has ended
+	txid   int                  // of the bbolt transaction that rev and lazy belong to
+	lazy   map[string]lazyWrite // replaced, never changed
+	left   chan struct{}        // capacity 1: a commit left events behind
+	closed bool
 }
 
 func newStore(cfg Config, lock *os.File) *Store {
 	s := &Store{cfg: cfg, lock: lock, buckets: &buckets{}, condition: newCondition()}
 	s.lazy, s.left = map[string]lazyWrite{}, make(chan struct{}, 1)
-	s.settled.L = &s.mu
+	s.ended.L = &s.mu
 	s.ballast = &ballast{dir: cfg.path(ballastDir), broken: func() bool { return s.condition.failure() != nil }}
 	s.ballast.light.Store(true)
 	s.ceiling = &ceiling{path: cfg.path(ceilingName), disk: cfg.disk(), noSync: cfg.NoSync, ballast: s.ballast}
@@ -202,7 +202,7 @@ func (s *Store) begin() (*Tx, error) {
 		if err := b.Rollback(); err != nil {
 			return nil, err
 		}
-		s.settled.Wait()
+		s.ended.Wait()
 	}
 }
 

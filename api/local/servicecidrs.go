@@ -87,8 +87,8 @@ func rangeDeleted(in *inTx, tx *storage.Tx, obj api.Object) error {
 	return putOrDrop(in, tx, networking.ServiceCIDRs, r)
 }
 
-// settleRanges lets the ranges go that were deleted and whose last address has gone.
-func settleRanges(in *inTx, tx *storage.Tx) error {
+// dropRanges drops the ranges that were deleted and whose last address has gone.
+func dropRanges(in *inTx, tx *storage.Tx) error {
 	all, err := tx.List(networking.ServiceCIDRs, "")
 	if err != nil {
 		return err

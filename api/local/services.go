@@ -271,7 +271,7 @@ func freeAddresses(in *inTx, tx *storage.Tx, s *corev1.Service, ips []string) er
 	if len(ips) == 0 {
 		return nil
 	}
-	return settleRanges(in, tx)
+	return dropRanges(in, tx)
 }
 
 // serviceGone gives up what a service had.
@@ -288,13 +288,13 @@ func addressGone(in *inTx, tx *storage.Tx, obj api.Object) error {
 	a := obj.(*networkingv1.IPAddress)
 	p := a.Spec.ParentRef
 	if p == nil || p.Group != "" || p.Resource != api.Services.Resource {
-		return settleRanges(in, tx)
+		return dropRanges(in, tx)
 	}
 	s, err := tx.Get(api.Services, p.Namespace, p.Name)
 	if err == nil && slices.Contains(allocate.Addresses(s.(*corev1.Service)), a.Name) {
 		return forbidden(networking.IPAddresses, a.Name, "it is the address of service %s/%s, and goes with it", p.Namespace, p.Name)
 	}
-	return settleRanges(in, tx)
+	return dropRanges(in, tx)
 }
 
 // ensureAddresses does that where there is anything to do.

@@ -150,7 +150,7 @@ func (b *boot) line(text string) bool {
 	case word == "state":
 		b.told.Store(true)
 		b.took = time.Since(b.on)
-		lost := b.ledger.settle()
+		lost := b.ledger.compare()
 		b.Wrong = append(b.Wrong, lost...)
 		b.report.Lost += len(lost)
 		return b.do == "look"
@@ -180,7 +180,7 @@ func (b *boot) line(text string) bool {
 	return false
 }
 
-// judge says what is wrong with a boot, given how it ended and how the boot before it ended.
+// judge returns the faults of a boot. They depend on how it ended, and on how the boot before it ended.
 func (b *boot) judge(err error, last string) {
 	wrong := func(format string, args ...any) { b.Wrong = append(b.Wrong, fmt.Sprintf(format, args...)) }
 	switch {

@@ -87,9 +87,9 @@ func (l *ledger) line(word string, args []string) (ok bool) {
 	return true
 }
 
-// settle compares what a boot has with what was acknowledged before, and gives what is wrong. What is there counts as
+// compare finds what of a boot does not agree with what was acknowledged before. What is there counts as
 // acknowledged from now on: somebody has seen it.
-func (l *ledger) settle() (wrong []string) {
+func (l *ledger) compare() (wrong []string) {
 	for _, object := range slices.Sorted(maps.Keys(l.objects)) {
 		e := l.objects[object]
 		have, ok := l.have[object]

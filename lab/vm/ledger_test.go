@@ -50,7 +50,7 @@ try 7 configmaps a 3`
 			t.Errorf("%s: %d acknowledged, %d open", name, l.acked, len(l.open))
 		}
 		told(l, c.after)
-		if wrong := strings.Join(l.settle(), "; "); wrong != c.wrong {
+		if wrong := strings.Join(l.compare(), "; "); wrong != c.wrong {
 			t.Errorf("%s: %q, want %q", name, wrong, c.wrong)
 		}
 	}
@@ -58,9 +58,9 @@ try 7 configmaps a 3`
 	l := newLedger()
 	told(l, before)
 	told(l, "have configmaps a 3\nhave images i there\nrevision 9")
-	l.settle()
+	l.compare()
 	told(l, "have configmaps a 2\nhave images i there\nrevision 9")
-	if wrong := l.settle(); len(wrong) != 1 {
+	if wrong := l.compare(); len(wrong) != 1 {
 		t.Errorf("a value that was seen may go again: %q", wrong)
 	}
 }

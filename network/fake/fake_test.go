@@ -59,8 +59,8 @@ func TestForwarder(t *testing.T) {
 		do(networktest.Board{
 			Start: func() network.Forwarder { return NewForwarder(k) },
 			Holds: func(all []network.Service) error {
-				want, _ := service.Settle(all)
-				if have, _ := service.Settle(k.Services()); !reflect.DeepEqual(have, want) {
+				want, _ := service.Allot(all)
+				if have, _ := service.Allot(k.Services()); !reflect.DeepEqual(have, want) {
 					return fmt.Errorf("forwards %+v, want %+v", have, want)
 				}
 				return nil

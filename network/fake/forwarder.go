@@ -82,7 +82,7 @@ func (f *Forwarder) Stands(ctx context.Context) (bool, error) {
 
 // Short implements network.Forwarder.
 func (f *Forwarder) Short() map[string]string {
-	_, short := service.Settle(f.k.Services())
+	_, short := service.Allot(f.k.Services())
 	return short
 }
 

@@ -76,7 +76,7 @@ func holds(t *testing.T, what string, all []network.Service) {
 	t.Helper()
 	p := New(Config{Bridge: "ledge0"})
 	defer p.nft.Drop()
-	standing, _ := service.Settle(all)
+	standing, _ := service.Allot(all)
 	b, err := p.compare(standing)
 	if err != nil || !b.empty() {
 		t.Errorf("%s: the kernel has not what is wanted: %+v, %v", what, b, err)
@@ -108,7 +108,7 @@ func TestSuite(t *testing.T) {
 				Holds: func(all []network.Service) error {
 					p := New(Config{Bridge: "ledge0"})
 					defer p.nft.Drop()
-					standing, _ := service.Settle(all)
+					standing, _ := service.Allot(all)
 					b, err := p.compare(standing)
 					if err == nil && !b.empty() {
 						err = fmt.Errorf("the kernel has not what is wanted: %+v", b)

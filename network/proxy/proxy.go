@@ -100,7 +100,7 @@ func (p *Proxy) Update(ctx context.Context, changed []network.Service) error {
 	}
 	return p.half(p.inHost(func() error {
 		if p.known {
-			err := p.change(p.settled(changed))
+			err := p.change(p.allotted(changed))
 			if err == nil || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
 				return err
 			}
@@ -180,12 +180,12 @@ func (p *Proxy) inHost(f func() error) error {
 	})
 }
 
-// settled says what stands after some services changed, of those that are other than before: an empty one is gone.
-func (p *Proxy) settled(changed []network.Service) []network.Service {
+// allotted says what stands after some services changed, of those that are other than before: an empty one is gone.
+func (p *Proxy) allotted(changed []network.Service) []network.Service {
 	if len(p.short) == 0 && p.fits(changed) {
 		return changed
 	}
-	all, short := service.Settle(slices.Collect(maps.Values(p.wanted)))
+	all, short := service.Allot(slices.Collect(maps.Values(p.wanted)))
 	p.tell(short)
 	var out []network.Service
 	seen := map[string]bool{}
@@ -308,9 +308,9 @@ func (p *Proxy) renew() error {
 	if err != nil {
 		return err
 	}
-	all, short := service.Settle(slices.Collect(maps.Values(p.wanted)))
+	all, short := service.Allot(slices.Collect(maps.Values(p.wanted)))
 	if p.known && gen == p.applied && gen != 0 && p.refused == nil {
-		if err := p.change(p.settled(p.differing())); err != nil || !p.left {
+		if err := p.change(p.allotted(p.differing())); err != nil || !p.left {
 			return err
 		}
 		return p.sweep()

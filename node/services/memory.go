@@ -31,8 +31,8 @@ type Memory interface {
 const (
 	// hearing is how long a control plane has to answer before what was remembered counts.
 	hearing = time.Second
-	// settle, gap and burst spare the card: a change is written this long after it came, burst times so, and then every gap.
-	settle, gap, burst = time.Second, 5 * time.Minute, 6
+	// delay, gap and burst spare the card: a change is written this long after it came, burst times so, and then every gap.
+	delay, gap, burst = time.Second, 5 * time.Minute, 6
 	// glance is how often this board's pods are looked at while the control plane is away; for grace after a restart they are what was
 	// remembered, as nobody has asked them yet how they are.
 	glance, grace = time.Second, 30 * time.Second
@@ -102,7 +102,7 @@ func (l *Loop) remember(ctx context.Context) error {
 		case <-l.memory.stir:
 			if !due {
 				due = true
-				write.Reset(max(settle, time.Until(paid)-(burst-1)*gap))
+				write.Reset(max(delay, time.Until(paid)-(burst-1)*gap))
 			}
 		case <-write.C:
 			if due = false; l.save() {

@@ -129,7 +129,7 @@ func TestRemembered(t *testing.T) {
 		j := &joined{plane: p, kernel: &fake.Kernel{}, pods: []*corev1.Pod{pod("web-0", "10.42.0.2", corev1.ConditionTrue)}}
 		j.boot(t, p, func(*Loop) {
 			expect(t, "heard", j.kernel, "default/kubernetes=", "default/web=10.42.0.2,10.42.1.2,")
-			time.Sleep(settle)
+			time.Sleep(delay)
 		})
 		p.cut(true)
 

@@ -44,8 +44,8 @@ func poweredOff(reason string) bool { return reason == "Terminated" || reason ==
 const (
 	// ScanEvery is how often directories are read when nothing is heard of a change (N-7.49).
 	ScanEvery = 20 * time.Second
-	// settleTime lets a file that is being written be written to its end.
-	settleTime = 100 * time.Millisecond
+	// writeTime lets a file that is being written be written to its end.
+	writeTime = 100 * time.Millisecond
 	// maxManifest is the longest file that is read.
 	maxManifest = 1 << 20
 )
@@ -100,7 +100,7 @@ func (s *Pods) Run(ctx context.Context, poked <-chan struct{}) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(settleTime):
+			case <-time.After(writeTime):
 			}
 		case <-time.After(ScanEvery):
 		}
@@ -122,7 +122,7 @@ func (s *Pods) Poke() {
 	}
 }
 
-// scan reads every file and settles which pods there are to be.
+// scan reads every file and decides which pods there are to be.
 func (s *Pods) scan() {
 	if len(s.dirs) == 0 {
 		return
@@ -156,7 +156,7 @@ func (s *Pods) scan() {
 			_ = os.Remove(s.copyOf(path))
 		}
 	}
-	s.settle()
+	s.merge()
 }
 
 // read takes the good documents of a file. While one document is bad, every earlier pod of the file stays unless a
@@ -256,8 +256,8 @@ func keepCopy(path string, data []byte) error {
 	return durable.Replace(path, data, 0o600)
 }
 
-// settle makes the set of pods that the files ask for. Of two with one name the first file's is taken.
-func (s *Pods) settle() {
+// merge makes the set of pods that the files ask for. Of two with one name the first file's is taken.
+func (s *Pods) merge() {
 	var paths []string
 	for path := range s.files {
 		paths = append(paths, path)

@@ -107,13 +107,13 @@ func writeVersion(root *os.Root, version string, files Files, own ownership) err
 		if err != nil {
 			return err
 		}
-		return settle(root, p, d.IsDir(), files[strings.TrimPrefix(p, version+"/")], own)
+		return give(root, p, d.IsDir(), files[strings.TrimPrefix(p, version+"/")], own)
 	})
 }
 
-// settle gives a file or directory its owner and mode. A pod's fsGroup may read whatever there is, and new files in
+// give gives a file or directory its owner and mode. A pod's fsGroup may read whatever there is, and new files in
 // its directories are the group's too.
-func settle(root *os.Root, p string, isDir bool, f File, own ownership) error {
+func give(root *os.Root, p string, isDir bool, f File, own ownership) error {
 	uid, gid := -1, -1
 	if own.user != nil && f.Own {
 		uid = int(*own.user)

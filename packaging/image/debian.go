@@ -23,14 +23,14 @@ import (
 //go:embed debian/start.sh
 var startScript []byte
 
-// debianPackages are what a board has besides what every Debian has.
+// debianPackages are installed beside those that every Debian has.
 var debianPackages = []string{"apparmor", "ca-certificates", "dbus", "e2fsprogs", "init-system-helpers", "iproute2", "kmod",
 	"libpam-systemd", "nftables",
 	"openssh-server", "procps", "systemd", "systemd-resolved", "systemd-sysv", "systemd-timesyncd", "systemd-zram-generator", "udev",
 	"wireless-regdb",
 	"wpasupplicant"}
 
-// debianFiles are what is set on it.
+// debianFiles are the files of settings, by path.
 var debianFiles = map[string]string{
 	"etc/hostname": "ledge\n",
 	"etc/hosts":    "127.0.0.1 localhost\n::1 localhost ip6-localhost\n",
@@ -173,7 +173,7 @@ func (im *image) debianRoot(ctx context.Context, debs, work, to string) (list st
 	if err := im.installLedge(ctx, work, root); err != nil {
 		return "", err
 	}
-	if err := settle(root, im.load); err != nil {
+	if err := configure(root, im.load); err != nil {
 		return "", err
 	}
 	if err := im.copyModules(ctx, debs, root); err != nil {
@@ -228,8 +228,8 @@ func (im *image) installLedge(ctx context.Context, work, root string) error {
 	return nil
 }
 
-// settle writes the files and links.
-func settle(root string, load []string) error {
+// configure writes the files and links.
+func configure(root string, load []string) error {
 	files := map[string]string{"etc/modules-load.d/ledge.conf": strings.Join(load, "\n") + "\n"}
 	for name, text := range debianFiles {
 		files[name] = text

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSettle: units that packages enable are off, ours are on, programs can be run, and what the card is mounted on is there.
-func TestSettle(t *testing.T) {
+// TestConfigure: units that packages enable are off, ours are on, programs can be run, and what the card is mounted on is there.
+func TestConfigure(t *testing.T) {
 	root := t.TempDir()
 	units := filepath.Join(root, "etc/systemd/system")
 	if err := os.MkdirAll(filepath.Join(units, "getty.target.wants"), 0o755); err != nil {
@@ -19,7 +19,7 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := settle(root, []string{"overlay", "evdev"}); err != nil {
+		if err := configure(root, []string{"overlay", "evdev"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -60,7 +60,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 
 // Run adopts what an earlier keeper left and follows all containers until ctx ends. It ends none of them.
 func (e *Engine) Run(ctx context.Context) error {
-	if err := settle(e.cfg.RunDir, e.cfg.BootID); err != nil {
+	if err := renew(e.cfg.RunDir, e.cfg.BootID); err != nil {
 		return fmt.Errorf("keeper: %w", err)
 	}
 	info, err := e.cfg.Runner.Enter()
@@ -90,11 +90,11 @@ func (e *Engine) settleDown() {
 		e.log.Warn("what is still being started is ended, for the keeper is")
 		e.works.endAll(runtime.ErrUnavailable, func(runtime.Late) bool { return true })
 	}
-	settled := within(diesWithin+time.Second, &e.works.ops)
+	rested := within(diesWithin+time.Second, &e.works.ops)
 	for _, c := range e.held.containers() {
 		c.abandon()
 	}
-	if !within(diesWithin, &e.wg) || !settled {
+	if !within(diesWithin, &e.wg) || !rested {
 		e.log.Error("the keeper ends, and something hangs")
 	}
 }

@@ -334,7 +334,7 @@ func TestExitIsRecordedFirst(t *testing.T) {
 // TestHalfMade: what a keeper was making when it died is unmade by the next, and nobody is told of it.
 func TestHalfMade(t *testing.T) {
 	dir, r := t.TempDir(), newShellRunner()
-	if err := settle(dir, "boot"); err != nil {
+	if err := renew(dir, "boot"); err != nil {
 		t.Fatal(err)
 	}
 	podDir, conDir := filepath.Join(podsDir(dir), "u"), filepath.Join(containersDir(dir), "c")

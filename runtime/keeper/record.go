@@ -50,8 +50,8 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// settle makes the run directory this boot's: what another boot left there tells of processes that are gone.
-func settle(runDir, bootID string) error {
+// renew makes the run directory this boot's: what another boot left there tells of processes that are gone.
+func renew(runDir, bootID string) error {
 	if bootID == "" {
 		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {

@@ -64,10 +64,10 @@ func Weight(s network.Service) (n int) {
 const crowded = "does not forward all ports of this Service: all Services together have more ports and endpoints than a board forwards, and the " +
 	"namespaces that have most go without"
 
-// Settle decides who has what several Services claim: the oldest of them. When all of them together want more than the kernel is given,
+// Allot decides who has what several Services claim: the oldest of them. When all of them together want more than the kernel is given,
 // those of the namespaces that want most go without. It tells the names of those that do not get all they want, and why: what the board
 // does not do.
-func Settle(all []network.Service) (standing []network.Service, short map[string]string) {
+func Allot(all []network.Service) (standing []network.Service, short map[string]string) {
 	standing = slices.Clone(all)
 	sort.Slice(standing, func(i, j int) bool {
 		return cmp.Or(standing[i].Created.Compare(standing[j].Created), cmp.Compare(standing[i].Name, standing[j].Name)) < 0

@@ -14,7 +14,7 @@ func port(addr string, n uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), n)
 }
 
-func TestSettle(t *testing.T) {
+func TestAllot(t *testing.T) {
 	svc := func(name string, created int64, to ...netip.AddrPort) network.Service {
 		s := network.Service{Name: name, Created: time.Unix(created, 0)}
 		for _, a := range to {
@@ -24,7 +24,7 @@ func TestSettle(t *testing.T) {
 	}
 	x, y := port("192.0.2.1", 80), port("192.0.2.1", 81)
 	young, old, same := svc("a", 2, x, y), svc("b", 1, x), svc("c", 2, y)
-	standing, short := Settle([]network.Service{young, same, old})
+	standing, short := Allot([]network.Service{young, same, old})
 	if len(short) != 2 || short["a"] != "does not forward TCP 192.0.2.1:80 to this Service: the older Service b has it" ||
 		!strings.Contains(short["c"], "the older Service a has it") || len(standing) != 2 || standing[0].Name != "b" || len(standing[1].Forwards) != 1 ||
 		standing[1].Forwards[0].To != y {
@@ -33,13 +33,13 @@ func TestSettle(t *testing.T) {
 	if len(young.Forwards) != 2 {
 		t.Error("what was given is changed")
 	}
-	if _, short := Settle([]network.Service{old, svc("d", 3, port("192.0.2.2", 80))}); len(short) > 0 {
+	if _, short := Allot([]network.Service{old, svc("d", 3, port("192.0.2.2", 80))}); len(short) > 0 {
 		t.Errorf("nobody claims what another has: %v", short)
 	}
 }
 
-// TestSettleBounds: however much services want, the kernel gets no more than it is meant to, and the old keep theirs.
-func TestSettleBounds(t *testing.T) {
+// TestAllotBounds: however much services want, the kernel gets no more than it is meant to, and the old keep theirs.
+func TestAllotBounds(t *testing.T) {
 	ends := make([]netip.AddrPort, 1000)
 	var all []network.Service
 	for i := range 300 {
@@ -47,7 +47,7 @@ func TestSettleBounds(t *testing.T) {
 		s.Forwards = []network.Forward{{To: port("10.96.0.1", uint16(i+1)), Protocol: "TCP", Near: ends}}
 		all = append(all, s)
 	}
-	standing, short := Settle(all)
+	standing, short := Allot(all)
 	total := 0
 	for _, s := range standing {
 		total += Weight(s)
@@ -57,8 +57,8 @@ func TestSettleBounds(t *testing.T) {
 	}
 }
 
-// TestSettleIsFair: who makes as many Services as there is room for has the others keep theirs, older or younger.
-func TestSettleIsFair(t *testing.T) {
+// TestAllotIsFair: who makes as many Services as there is room for has the others keep theirs, older or younger.
+func TestAllotIsFair(t *testing.T) {
 	ends := make([]netip.AddrPort, 500)
 	var all []network.Service
 	add := func(name string, created int64, third byte) {
@@ -72,7 +72,7 @@ func TestSettleIsFair(t *testing.T) {
 	add("shop/old", 1, 2)
 	add("shop/young", 5000, 2)
 	add("desk/young", 5001, 3)
-	standing, short := Settle(all)
+	standing, short := Allot(all)
 	total, others, oldest := 0, 0, false
 	for _, s := range standing {
 		if total += Weight(s); !strings.HasPrefix(s.Name, "greedy/") {
