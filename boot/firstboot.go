@@ -109,7 +109,7 @@ func (s *boardSetup) useless(key, what, remedy string) {
 	s.mistakes = append(s.mistakes, s.lines.Mistake(key, what, remedy))
 }
 
-// places is what the brain needs to say the same of what shows later.
+// places lets the brain report later mistakes in the same words.
 func (s *boardSetup) places() (p card.Places) {
 	key := "token"
 	if s.plan.Token == "" {

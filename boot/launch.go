@@ -31,7 +31,7 @@ const (
 	roleKeeper             // follows the brain
 )
 
-// launchWords are what a launcher needs of a command line. It may be one that only another version understands.
+// launchWords are the flags that a launcher reads from a command line. Only another version may understand the rest.
 type launchWords struct {
 	verb, runDir, dataDir string
 }

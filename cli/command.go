@@ -97,7 +97,7 @@ type Command struct {
 	app    App
 }
 
-// App is what this package cannot know of itself.
+// App is what the program tells this package: its build, and the verbs that are its own.
 type App struct {
 	Build config.Build
 	// Own are the verbs that are the program itself, by name.

@@ -93,7 +93,7 @@ func (c *Command) runDirProbe() []host.Probe {
 	return []host.Probe{p}
 }
 
-// asideNamed is how many of those put aside doctor names.
+// asideNamed bounds the directories put aside that doctor lists by name.
 const asideNamed = 10
 
 // asideProbe names what restores have put out of the way of claims, which takes room until somebody removes it.

@@ -34,7 +34,7 @@ func rolloutFlags(c *Command) {
 	c.Opts = o
 }
 
-// roller is what rollout must know of a kind of objects that have rollouts.
+// roller describes a kind of objects with rollouts to the verb rollout.
 type roller struct {
 	kind *api.Kind
 	// status says how far a rollout is, and whether it is done; err: it is stuck.

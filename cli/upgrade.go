@@ -153,7 +153,7 @@ func (u *upgrader) take(ctx context.Context, from string) (s upgrade.State, err 
 	})
 }
 
-// keys are those that are trusted on this board.
+// keys are the public keys that this board trusts.
 func (u *upgrader) keys() (keys []minisign.Key, err error) {
 	for _, file := range []string{u.opts.keys, filepath.Join(u.opts.dataDir, keysName), filepath.Join(u.opts.card, keysName)} {
 		text, err := os.ReadFile(file)
@@ -267,7 +267,7 @@ func readSignature(ctx context.Context, src source, from string) (*minisign.Sign
 const (
 	// programLimit bounds what is fetched; three times what ledge has.
 	programLimit = 96 << 20
-	// spare is what an upgrade leaves free on the disk, for the store.
+	// spare is the space that an upgrade leaves free on the disk, for the store.
 	spare = 16 << 20
 )
 

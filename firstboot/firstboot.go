@@ -87,7 +87,7 @@ type WiFi struct {
 	SSID, Password, Country string
 }
 
-// Machine is what is known of the board that the file is for. A function that is nil finds nothing wrong.
+// Machine describes the board that the file is for. A function that is nil finds nothing wrong.
 type Machine struct {
 	NoWiFi, NoSSH string // why it has neither; empty: it has
 

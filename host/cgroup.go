@@ -21,7 +21,7 @@ const (
 	NoCgroup CgroupMode = "none"
 )
 
-// Cgroups is what the machine offers to bound pods with.
+// Cgroups describes the machine's means to bound pods.
 type Cgroups struct {
 	Mode        CgroupMode
 	Controllers []string // that can be used, in the kernel's order

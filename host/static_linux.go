@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StaticAddress is what a wired interface is to have.
+// StaticAddress is the address that a wired interface is to have.
 type StaticAddress struct {
 	Interface string // empty: the first
 	Address   netip.Prefix

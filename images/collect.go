@@ -31,7 +31,7 @@ func (c *Collected) add(o Collected) {
 
 var _ Collector = (*Disk)(nil)
 
-// collector removes images that nobody needs, and what pulls left.
+// collector removes images that no pod needs, and files that pulls left behind.
 type collector struct {
 	home     *home
 	stock    *stock

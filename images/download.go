@@ -27,7 +27,7 @@ const (
 	mostRetries = 6 // in a row, without a byte between them
 )
 
-// loader is what all downloads work with.
+// loader has what all downloads share.
 type loader struct {
 	home       *home
 	registry   Registry

@@ -105,7 +105,7 @@ func (h *home) writeJSON(path string, v any) error {
 	return h.durable.Replace(path, data, 0o600)
 }
 
-// space is how large the disk is and what is free of it.
+// space is the size of the disk, and its free part.
 func (h *home) space() (capacity, free int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(h.dir, &st); err != nil {

@@ -105,7 +105,7 @@ func (p *parts) dropDone(rows []*imageRow) error {
 	return errors.Join(errs...)
 }
 
-// dropOld gives up downloads: old ones, or all that nobody is at.
+// dropOld removes unfinished downloads: the old ones, or all that no pull works on.
 func (p *parts) dropOld(all bool) (bytes int64, err error) {
 	list, err := os.ReadDir(p.home.root(ingestDir))
 	if err != nil {

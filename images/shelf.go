@@ -328,7 +328,7 @@ func (s *shelf) sizes() map[string]int64 {
 	return out
 }
 
-// size is how large a layer is, if it is there.
+// size is the size of a layer; 0 without one.
 func (s *shelf) size(chain string) (int64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

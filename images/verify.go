@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// Report is what Verify or Check found.
+// Report is the result of Verify or Check.
 type Report struct {
 	Layers   int      // looked at
 	Damaged  []string // layers that were not in order, by chain ID

@@ -31,7 +31,7 @@ const (
 // containersHang is the Node's condition while starts, commands or removals take longer than half a minute.
 const containersHang corev1.NodeConditionType = "ContainersHang"
 
-// engineView is what the agent knows of the engine and its containers. While the engine is away nothing is decided.
+// engineView is the agent's knowledge of the engine and its containers. While the engine is away nothing is decided.
 type engineView struct {
 	engine Engine
 	news   engineNews

@@ -11,7 +11,7 @@ import (
 	"ledge/api"
 )
 
-// grants are what each pod has been granted of the board.
+// grants are the resources of the board that each pod has been granted.
 type grants struct {
 	mu   sync.Mutex
 	held map[types.UID]corev1.ResourceList

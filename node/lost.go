@@ -39,7 +39,7 @@ func (h *hands) record(pod *corev1.Pod) error {
 	return durable.Volatile.Replace(h.recordFile(string(pod.UID)), data, 0o600)
 }
 
-// recorded is what was kept of a pod; nil when nothing was.
+// recorded is the record of a pod; nil without one.
 func (s sweeper) recorded(uid string) *podRecord {
 	data, err := os.ReadFile(s.a.hands.recordFile(uid))
 	var rec podRecord

@@ -62,7 +62,7 @@ func (a *Agent) limits() podspec.Limits {
 		SpareTasks: podspec.SpareTasks(a.cfg.Status.Eviction, seen.sample.PIDMax), Statics: a.roster.fromFiles()}
 }
 
-// board is what the specs of pods depend on, as it is now.
+// board is the state of the board that the specs of pods depend on, as it is now.
 func (a *Agent) board() podspec.Board {
 	seen := a.outlook.last()
 	return podspec.Board{Node: a.cfg.Name, Hostname: seen.sample.Hostname, IPs: seen.hostIPs, Allocatable: seen.allocatable,

@@ -99,7 +99,7 @@ func TellManager(state string) {
 	}
 }
 
-// lookLimit is how long a sign may take that is looked for once.
+// lookLimit bounds the time of a look for one sign.
 const lookLimit = 10 * time.Second
 
 // Missing is the first sign that is not seen. One that hangs for ever is left behind: the process ends soon.

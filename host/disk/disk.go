@@ -113,7 +113,7 @@ func (d device) mbr(first []byte, number int) (Growth, error) {
 // beyond is a place in cylinders and heads that cannot be said so.
 var beyond = []byte{0xfe, 0xff, 0xff}
 
-// header is what we read and change of a GPT's.
+// header has the fields of a GPT's header that we read and change.
 type header struct{ raw []byte }
 
 func (h header) at(off int) int64     { return int64(le.Uint64(h.raw[off:])) }

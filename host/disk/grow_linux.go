@@ -148,7 +148,7 @@ func growFileSystem(dir, device string, size int64) (grown int64, err error) {
 	return have * each, nil
 }
 
-// blocks are how many an ext4 has, and how large they are. What the kernel knows of its superblock is what the device gives.
+// blocks returns the number and the size of an ext4's blocks. A read of the device returns the superblock as the kernel knows it.
 func blocks(device string) (n, each int64, err error) {
 	f, err := os.Open(device)
 	if err != nil {

@@ -59,7 +59,7 @@ func (c *collector) bound() {
 	goruntime.AddCleanup(&collected{}, func(c *collector) { c.bound() }, c)
 }
 
-// heap is how large the heap may become, now that so much is alive.
+// heap is the size to which the heap may grow, given the size of what is alive.
 func (c *collector) heap(live uint64) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

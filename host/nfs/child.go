@@ -98,7 +98,7 @@ func mount(s Share, at string) error {
 // patience is how long a child is waited for.
 const patience = 10 * time.Second
 
-// mostChildren is how many may be left behind on a board at a time.
+// mostChildren bounds the children that hang on a board at a time.
 const mostChildren = 64
 
 // Shares has the children. The zero value is ready.

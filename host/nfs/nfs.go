@@ -38,7 +38,7 @@ var mountFlags = map[string]uintptr{"ro": unix.MS_RDONLY, "rw": 0, "nosuid": uni
 	"noexec": unix.MS_NOEXEC, "exec": 0, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
 	"sync": unix.MS_SYNCHRONOUS, "async": 0, "defaults": 0, "_netdev": 0, "nofail": 0, "auto": 0, "noauto": 0, "intr": 0, "nointr": 0, "fg": 0}
 
-// shareOptions are those that the kernel's own parser has a use for. A word that it does not know fails a mount without saying which.
+// shareOptions are the mount options that the kernel's own parser uses. An unknown word fails a mount, and the error does not name it.
 var shareOptions = []string{"vers", "nfsvers", "minorversion", "proto", "port", "rsize", "wsize", "bsize", "namlen", "timeo", "retrans",
 	"acregmin", "acregmax", "acdirmin", "acdirmax", "actimeo", "ac", "noac", "acl", "noacl", "cto", "nocto", "hard", "soft", "softerr", "softreval",
 	"nosoftreval", "lock", "nolock", "local_lock", "lookupcache", "nconnect", "max_connect", "rdirplus", "nordirplus", "resvport", "noresvport",

@@ -123,7 +123,7 @@ func (Kernel) Mark(dir *os.File, id uint32) error {
 	return nil
 }
 
-// Number is what a directory gives to all that is made in it; 0: nothing.
+// Number is the project that new files in a directory belong to; 0: none.
 func (Kernel) Number(dir *os.File) uint32 {
 	a, err := marks(dir)
 	if err != nil || a.flags&inherit == 0 {

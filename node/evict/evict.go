@@ -65,7 +65,7 @@ type Machine interface {
 	Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error)
 }
 
-// Engine is who ends containers. It may be away.
+// Engine ends containers. It may be away.
 type Engine interface {
 	Running() bool
 	// RunningSince: it has been there all the time since then.
@@ -116,7 +116,7 @@ type Evictor struct {
 	sights  chan sight
 	// swaps: there is something that pods may swap to.
 	swaps bool
-	// podLimit is how much memory all pods may have together; 0: that is not known, or not bounded.
+	// podLimit is the memory that all pods may have together; 0: unknown, or not bounded.
 	podLimit int64
 	// going was told to go when the engine was lost: it is the one that goes when the engine is back.
 	going *going
@@ -148,15 +148,15 @@ type going struct {
 	waits int // how often it was waited for
 }
 
-// Reason is why a pod is over that had to go.
+// Reason is the reason in the status of an evicted pod.
 const Reason = "Evicted"
 
 const (
-	// evictWithin is how long the next pod waits for the one before it to be gone (N-6.20).
+	// evictWithin bounds the wait of the next pod for the end of the one before it (N-6.20).
 	evictWithin = 30 * time.Second
-	// freedWithin is how long a file system may take to own up to what was removed.
+	// freedWithin bounds the time in which a file system counts removed files as free space.
 	freedWithin = 2 * time.Second
-	// goingWaits is how often that is, when the engine was lost each time.
+	// goingWaits bounds how often one eviction is waited for, when the engine was lost each time.
 	goingWaits = 3
 	// hurryEach is how often memory is glanced at while an evicted pod ends.
 	hurryEach = 100 * time.Millisecond

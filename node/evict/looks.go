@@ -205,7 +205,7 @@ func (e *Evictor) publish(found pressure.Verdict, seen pressure.Readings) {
 	}
 }
 
-// Report is what the last look has found.
+// Report is the result of the last look.
 func (e *Evictor) Report() pressure.Report {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -49,7 +49,7 @@ func parseResolv(text string) resolver {
 	return out
 }
 
-// clusterDNS is what pods with dnsPolicy ClusterFirst ask; without servers they ask whom the host asks.
+// clusterDNS configures pods with dnsPolicy ClusterFirst. Without servers they ask those of the host.
 type clusterDNS struct {
 	servers []string
 	domain  string

@@ -60,7 +60,7 @@ func SpareTasks(p pressure.Policy, pidMax int64) int64 {
 	return pidMax / 40
 }
 
-// tasks is how many processes all pods may have together; 0: any number.
+// tasks bounds the processes of all pods together; 0: no bound.
 func (l Limits) tasks() int64 {
 	keep := l.PIDReserved
 	if l.OwnTasks > 0 {

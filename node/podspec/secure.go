@@ -73,7 +73,7 @@ func AppArmor(pod *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile {
 	return nil
 }
 
-// defaultCaps is what a container gets without asking: the set Docker and containerd give.
+// defaultCaps are the capabilities of a container that asks for none: the set of Docker and containerd.
 var defaultCaps = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
 	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
 

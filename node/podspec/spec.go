@@ -82,7 +82,7 @@ func (b Board) Names(pod *corev1.Pod) (Names, error) {
 
 func (b Board) domain() string { return first(b.ClusterDomain, "cluster.local") }
 
-// Facts is what the downward API may tell of a pod.
+// Facts are the facts about a pod that the downward API may tell.
 func (b Board) Facts(pod *corev1.Pod, podIPs []string) downward.Facts {
 	return downward.Facts{Pod: pod, HostIPs: b.IPs, PodIPs: podIPs, Allocatable: b.Allocatable}
 }

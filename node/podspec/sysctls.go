@@ -68,7 +68,7 @@ func (s Sysctls) Check(pod *corev1.Pod) error {
 	return nil
 }
 
-// sysctls are those of the pod, for the engine.
+// sysctls are the sysctls of a pod, for the engine.
 func sysctls(pod *corev1.Pod) map[string]string {
 	if pod.Spec.SecurityContext == nil || len(pod.Spec.SecurityContext.Sysctls) == 0 {
 		return nil

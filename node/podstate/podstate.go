@@ -179,7 +179,7 @@ type Activity struct {
 	Told   bool          // Before is known
 }
 
-// Ending is how far the end of one instance of a container has been brought.
+// Ending is the progress of ending one instance of a container.
 type Ending struct {
 	Began     time.Time // it was decided and told
 	Signalled time.Time // SIGTERM or the stop signal was sent

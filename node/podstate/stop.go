@@ -16,7 +16,7 @@ const minRest = 2 * time.Second
 // rekill is how long a SIGKILL may take (a process in uninterruptible sleep) before it is sent again.
 const rekill = 5 * time.Second
 
-// doubt is how soon a clock that is not believed is asked about again.
+// doubt is the time after which a doubted clock is read again.
 const doubt = 30 * time.Second
 
 // noClock is before ledge was: a pod that began earlier began while the clock was not set. How long it has been active nobody knows.

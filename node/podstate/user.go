@@ -21,7 +21,7 @@ func UserKey(u runtime.User) string {
 	return string(text)
 }
 
-// user is what the status says of the user a container was started as; nil when it is not on record.
+// user is the status's account of the user that a container was started as; nil when it is not on record.
 func user(s *runtime.Status) *corev1.ContainerUser {
 	var u runtime.User
 	if err := json.Unmarshal([]byte(s.Labels[LabelUser]), &u); err != nil {

@@ -135,7 +135,7 @@ func (vs views) mainStarted() bool {
 	return slices.ContainsFunc(vs.main, func(v *view) bool { return v.latest != nil })
 }
 
-// ofPod are those that make up the pod; ephemeral ones only visit.
+// ofPod are the containers that make up the pod, without ephemeral ones.
 func (vs views) ofPod() []*view { return slices.Concat(vs.init, vs.main) }
 
 // viewsOf looks at a pod's containers. reset holds what is true of those that were restarted with all others, where the

@@ -187,7 +187,7 @@ func (l *Loop) Known(ctx context.Context) error {
 	}
 }
 
-// giveUp has pods be connected although nobody has said what holds for them: shut, but for their board.
+// giveUp connects pods whose policies did not arrive: shut for all but their board.
 func (l *Loop) giveUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

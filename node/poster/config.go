@@ -108,7 +108,7 @@ func (c StatusConfig) Reserved(name corev1.ResourceName) resource.Quantity {
 	return sum
 }
 
-// ForPods is what all pods together may use: capacity without reservations, but not less eviction's (N-1.61).
+// ForPods are the resources that all pods together may use: capacity less reservations, but not less eviction's (N-1.61).
 func (c StatusConfig) ForPods(s machine.Sample, unenforced bool) corev1.ResourceList {
 	out := c.Capacity(s)
 	for name := range out {

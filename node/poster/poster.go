@@ -248,7 +248,7 @@ func (p *Poster) register(ctx context.Context, f Facts) error {
 	return nil
 }
 
-// written is what the last write answered, and what it was written over.
+// written is the answer of the last write, and the object that it was written over.
 type written struct {
 	over string // a resource version
 	node *corev1.Node
