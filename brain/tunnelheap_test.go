@@ -73,7 +73,7 @@ func newThieves(t *testing.T, boards int) *thieves {
 		must(t, err)
 		th.stolen(name)
 		th.lying.Go(func() { th.wait(ctx, servers) })
-		testrun.Until(t, 20*time.Second, name+" waits for calls", func() bool { return th.p.boards.lineOf(name) != nil })
+		testrun.Until(t, 20*time.Second, name+" waits for calls", func() bool { return th.p.boards.waiterOf(name) != nil })
 	}
 	return th
 }
