@@ -234,6 +234,13 @@ type User struct {
 // AdminGroup may do everything, as on Kubernetes.
 const AdminGroup = "system:masters"
 
+// PageUser is the board's page on behalf of who has its password. It may look at what the page shows, and never at Secrets; as one of
+// PageActs it may also do what the page has buttons for (api/httpd).
+const (
+	PageUser = "ledge:page"
+	PageActs = "ledge:page:acts"
+)
+
 // Who the agents of boards are: users of this group, each named for its Node.
 const (
 	NodesGroup     = "system:nodes"

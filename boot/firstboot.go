@@ -21,6 +21,7 @@ import (
 	"ledge/host"
 	"ledge/host/disk"
 	"ledge/internal/durable"
+	"ledge/page/password"
 	"ledge/pki"
 )
 
@@ -55,7 +56,7 @@ func (s *boardSetup) read() error {
 			s.mistake(e.Name(), err)
 			continue
 		}
-		files = append(files, firstboot.File{Name: e.Name(), Data: data})
+		files = append(files, firstboot.File{Name: e.Name(), Data: s.hidePassword(e.Name(), data)})
 	}
 	if err := os.MkdirAll(filepath.Join(s.state, config.BootEmptyDir), 0o700); err != nil {
 		return err
@@ -76,6 +77,22 @@ func (s *boardSetup) read() error {
 	}
 	s.args = s.brainArgs()
 	return nil
+}
+
+// hidePassword makes the password of the page unreadable in a file of the boot partition: whoever finds the card could read it. A card that
+// cannot be written is one that nobody can mend; the page works all the same.
+func (s *boardSetup) hidePassword(name string, data []byte) []byte {
+	hidden, err := password.Hide(data, "configuration")
+	if err == nil && hidden != nil {
+		err = durable.Replace(filepath.Join(s.boot, name), hidden, 0o600)
+	}
+	if err != nil {
+		s.mistake(name, fmt.Errorf("the password of the page can be read in this file: %w", err))
+	}
+	if hidden == nil {
+		return data
+	}
+	return hidden
 }
 
 // unnamed is what a board is called that nobody has named.

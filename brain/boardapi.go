@@ -16,15 +16,16 @@ import (
 
 // boardAPI answers /ledge/v1: what a board can do that Kubernetes has no word for. Only admins get here.
 type boardAPI struct {
-	images Images
-	agent  *node.Agent
-	store  *storage.Store
-	power  *power
-	guard  *guard
-	writes *writesMeter
-	plane  *plane       // nil: it is elsewhere
-	claims *claims.Loop // nil: this board makes no volumes
-	found  *found       // nil: it is not found by name
+	images  Images
+	agent   *node.Agent
+	store   *storage.Store
+	power   *power
+	guard   *guard
+	writes  *writesMeter
+	plane   *plane       // nil: it is elsewhere
+	claims  *claims.Loop // nil: this board makes no volumes
+	found   *found       // nil: it is not found by name
+	machine func() board.Machine
 }
 
 // Handler answers the requests of package board.
@@ -54,6 +55,7 @@ func (b *boardAPI) answers() map[string]answerFunc {
 		"POST " + board.PrunePath:    b.pruneImages,
 		"GET " + board.BackupPath:    b.backup,
 		"GET " + board.PressurePath:  b.showPressure,
+		"GET " + board.HistoryPath:   b.showHistory,
 		"GET " + board.StatusPath:    b.showStatus,
 
 		"GET " + board.SafeModePath:    b.showSafeMode,
@@ -153,6 +155,10 @@ func (b *boardAPI) listDisks() (out []board.Disk) {
 	return out
 }
 
+func (b *boardAPI) showHistory(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, b.agent.Pressure().History())
+}
+
 func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, b.agent.Pressure())
+	return answer(w, b.agent.Pressure().Report())
 }

@@ -232,8 +232,8 @@ func (b *Brain) listen(ctx context.Context) error {
 	if b.plane == nil {
 		return b.uplink.listen(ctx, b)
 	}
-	if b.ListenAt == "" {
-		return nil
+	if err := b.plane.listenForPage(ctx); err != nil || b.ListenAt == "" {
+		return err
 	}
 	return b.plane.listen(ctx, b.ListenAt)
 }
@@ -326,6 +326,9 @@ func (b *Brain) close() error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if b.plane != nil {
+		errs = append(errs, b.plane.page.close())
 	}
 	if b.uplink != nil && b.uplink.kube != nil {
 		b.uplink.kube.Close()

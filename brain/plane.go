@@ -47,6 +47,7 @@ type plane struct {
 	listener net.Listener      // nil: there is no TLS address
 	doors    []*httpd.Listener // on it and for pods, once the server is open
 	podsAt   netip.AddrPort    // where the one for pods is or, before that, was when this board last ran; invalid: there is none
+	page     *pageRoom         // nil: there is none
 	boards   fleet
 	services local.Services
 	caLost   atomic.Bool // it is not the one that the store remembers
@@ -126,6 +127,9 @@ func (p *plane) below() []func(context.Context) error {
 	if p.audit != nil {
 		out = append(out, p.audit.Run)
 	}
+	if p.page != nil {
+		out = append(out, p.page.server.Run)
+	}
 	if p.listener != nil {
 		out = append(out, p.followAddresses)
 	}
@@ -147,6 +151,9 @@ func (p *plane) jobs() []func(context.Context) error {
 
 // openServer adds the TLS address to the doors of the API.
 func (p *plane) openServer(s *httpd.Server) error {
+	if err := p.openPage(s); err != nil {
+		return err
+	}
 	if p.listener == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/api/board"
 	"ledge/api/httpd"
 	"ledge/api/kinds"
 	"ledge/brain/place"
@@ -245,7 +246,7 @@ func (b *Brain) shrink(context.Context) (freed bool, err error) {
 
 func (b *Brain) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b.power, guard: b.guard, writes: b.writes,
-		plane: b.plane, claims: b.claims, found: b.found}
+		plane: b.plane, claims: b.claims, found: b.found, machine: func() board.Machine { return machineReport(b) }}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent,
 		Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}

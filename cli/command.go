@@ -66,6 +66,7 @@ func verbs() []Verb {
 		{name: "status", help: "what the board is short of, and how far from that it is", run: status},
 		{name: "doctor", help: "check this board and say what to do", run: doctor, flags: doctorFlags},
 		{name: "find", help: "list the boards on this machine's networks; needs no node and no rights", run: find, flags: findFlags},
+		{name: "page", help: "show the board's page in a browser on this machine, by a link that opens once", run: pageVerb, flags: pageFlags},
 		{name: "kubeconfig", help: "print a kubeconfig for kubectl", run: kubeconfig},
 		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store, and claims", words: "save verify restore",
 			run: backup, flags: backupFlags},

@@ -53,7 +53,7 @@ func doctor(ctx context.Context, c *Command) error {
 	size := quota.Try(host.Existing(dataDir))
 	cfg.Probes = append(cfg.Probes, host.Probe{Name: "sizes of claims", Err: size.Err, Detail: "the disk holds claims to them", Remedy: size.Remedy})
 	cfg.Probes = append(cfg.Probes, asideProbe(shelfOf(dataDir))...)
-	cfg.Probes = append(append(cfg.Probes, kubernetesProbe(c.app.Build, was, dataDir)...), c.runDirProbe()...)
+	cfg.Probes = append(append(cfg.Probes, kubernetesProbe(c.app.Build, was, dataDir)...), runDirProbe(c)...)
 	asked, cancel := context.WithTimeout(ctx, keeperAnswers)
 	info, err := keeper.New(keeper.ClientConfig{RunDir: c.RunDir}).Info(asked)
 	cancel()

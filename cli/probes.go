@@ -80,7 +80,7 @@ func judgeLock(r board.Shutdown, systemd bool, winner string) host.Probe {
 }
 
 // runDirProbe is doctor's: where the run state cannot be written no pod starts. Of a run directory that is not there nothing is said.
-func (c *Command) runDirProbe() []host.Probe {
+func runDirProbe(c *Command) []host.Probe {
 	has, err := host.New(host.Config{}).Filesystem(c.RunDir)
 	if err != nil {
 		return nil

@@ -49,6 +49,7 @@ type File struct {
 	imageKeys
 	evictionKeys
 
+	pageKeys
 	serviceKeys
 	powerKeys
 	clockKeys
@@ -104,6 +105,9 @@ func (c File) check() error {
 		return err
 	}
 	if err := c.diskKeys.check(); err != nil {
+		return err
+	}
+	if err := c.pageKeys.check(); err != nil {
 		return err
 	}
 	if err := c.serviceKeys.check(); err != nil {

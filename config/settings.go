@@ -190,6 +190,9 @@ func (o *Options) Resolve(f *flag.FlagSet) (Settings, error) {
 	if err := s.place(f); err != nil {
 		return s, err
 	}
+	if s.File.Page.Listen != "" && s.Joins {
+		s.note("page has no effect here: this board has joined another one; the page of that one shows all boards")
+	}
 	if err := s.eviction(); err != nil {
 		return s, err
 	}

@@ -265,12 +265,12 @@ func TestBusy(t *testing.T) { // N-6.22
 			}
 			r.uses(r.pod("bomb"), mi, 3000)
 			synctest.Wait()
-			if c := r.agent.Pressure().Conditions; c[1].Status || c[2].Status {
+			if c := r.agent.Pressure().Report().Conditions; c[1].Status || c[2].Status {
 				t.Errorf("%s: before anybody could know: %+v", resource, c)
 			}
 			kernel <- resource
 			r.pass(time.Second)
-			if c := r.agent.Pressure().Conditions; !c[1].Status || !c[2].Status {
+			if c := r.agent.Pressure().Report().Conditions; !c[1].Status || !c[2].Status {
 				t.Errorf("%s: %+v", resource, c)
 			}
 		})
@@ -559,7 +559,7 @@ func TestBlind(t *testing.T) { // N-6.21
 		r.pass(time.Minute)
 		r.want("events while it is blind", r.events.of("Evicted", "EvictionThresholdMet"))
 		r.want("running while it is blind", sortedNames(r), "p")
-		if report := r.agent.Pressure(); report.Conditions[0].Status || time.Since(report.At) < 50*time.Second {
+		if report := r.agent.Pressure().Report(); report.Conditions[0].Status || time.Since(report.At) < 50*time.Second {
 			t.Errorf("decided while it is blind: %+v", report)
 		}
 		blind.Store(false)
@@ -568,7 +568,7 @@ func TestBlind(t *testing.T) { // N-6.21
 		blind.Store(true)
 		short.Store(false)
 		r.pass(2 * pressure.Transition)
-		if !r.agent.Pressure().Conditions[0].Status {
+		if !r.agent.Pressure().Report().Conditions[0].Status {
 			t.Error("the condition was taken back without a look")
 		}
 	})
@@ -604,7 +604,7 @@ func TestPartlyBlind(t *testing.T) { // N-6.7
 			nodeCondition(node, corev1.NodeMemoryPressure).Status != corev1.ConditionFalse {
 			t.Errorf("the Node is %+v", node.Status)
 		}
-		for _, s := range r.agent.Pressure().Signals {
+		for _, s := range r.agent.Pressure().Report().Signals {
 			if known := s.Available != nil; known != (s.Signal == pressure.PIDAvailable) {
 				t.Errorf("%s: known %v", s.Signal, known)
 			}

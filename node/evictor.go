@@ -23,8 +23,14 @@ func newEvictor(a *Agent) *evict.Evictor {
 		Stored: []evict.Step{w.dropEnded, w.dropImages}, Changed: func() { a.poster.Poke() }})
 }
 
-// Pressure is what the last look has found that the board is short of.
-func (a *Agent) Pressure() pressure.Report { return a.evictor.Report() }
+// Amounts are what there is of what a board can be short of.
+type Amounts interface {
+	Report() pressure.Report   // by the last look
+	History() pressure.History // in the last hour
+}
+
+// Pressure is what this board is short of.
+func (a *Agent) Pressure() Amounts { return a.evictor }
 
 // evictEngine is the engine as an evictor knows it.
 type evictEngine struct{ v *engineView }

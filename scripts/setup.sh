@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [build] [run] [cross] [vm] [images] [board]: install the Debian packages that are missing, and nothing else.
+# setup.sh [build] [run] [cross] [vm] [images] [board] [browser]: install the Debian packages that are missing, and nothing else.
 # Without an argument: build. When everything is there it only says so.
 set -eu
 
@@ -15,6 +15,8 @@ vm="qemu-system-x86 qemu-system-arm qemu-utils mmdebstrap e2fsprogs kmod lz4 xz-
 images="docker-registry skopeo umoci buildah busybox-static strace minisign curl bind9-dnsutils musl-tools dbus avahi-daemon avahi-utils"
 # Images of boards, and what boots them as boards do. The boot loaders themselves come by debs.sh.
 board="mtools dosfstools e2fsprogs grub-common xz-utils zstd kmod mmdebstrap squashfs-tools openssh-client debian-archive-keyring ovmf qemu-efi-aarch64"
+# What looks at the board's page as people do.
+browser="chromium fonts-dejavu-core curl ca-certificates"
 
 self=$(dpkg --print-architecture 2>/dev/null || true)
 [ -n "$self" ] || { echo "setup.sh: no dpkg here: install by hand what the lists in this file name" >&2; exit 1; }
@@ -28,7 +30,8 @@ for group in "${@:-build}"; do
 	vm) want="$want $vm" ;;
 	images) want="$want $images" ;;
 	board) want="$want $board" ;;
-	*) echo "setup.sh: unknown group $group (build, run, cross, vm, images, board)" >&2; exit 2 ;;
+	browser) want="$want $browser" ;;
+	*) echo "setup.sh: unknown group $group (build, run, cross, vm, images, board, browser)" >&2; exit 2 ;;
 	esac
 done
 
@@ -68,6 +71,20 @@ case " $* " in *" vm "*)
 		"$(dirname "$0")/../packaging/debs.sh" "$self" "$openrc.tmp$$" openrc librc1 libeinfo1 >&2
 		touch "$openrc.tmp$$/.done"
 		mv -T "$openrc.tmp$$" "$openrc" 2>/dev/null || rm -rf "$openrc.tmp$$"
+	fi ;;
+esac
+
+# axe tells what keeps people from using a page who do not see or point. It is a script that tests run in the browser.
+case " $* " in *" browser "*)
+	axe=4.14.1 sum=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
+	dir=${LEDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ledge}/axe
+	if [ ! -e "$dir/axe-$axe.js" ]; then
+		mkdir -p "$dir"
+		curl -sSfL --retry 5 "https://registry.npmjs.org/axe-core/-/axe-core-$axe.tgz" -o "$dir/$axe.tgz.$$"
+		echo "$sum  $dir/$axe.tgz.$$" | sha256sum -c --quiet >&2
+		tar -xzOf "$dir/$axe.tgz.$$" package/axe.min.js >"$dir/.$axe.$$"
+		mv "$dir/.$axe.$$" "$dir/axe-$axe.js"
+		rm -f "$dir/$axe.tgz.$$"
 	fi ;;
 esac
 

@@ -19,6 +19,7 @@ const (
 	PrunePath    = ImagesPath + "/prune"
 	BackupPath   = "/ledge/v1/backup"
 	PressurePath = "/ledge/v1/pressure"
+	HistoryPath  = "/ledge/v1/history"
 	StatusPath   = "/ledge/v1/status"
 	SafeModePath = "/ledge/v1/safemode"
 	ShutdownPath = "/ledge/v1/shutdown"
@@ -67,7 +68,9 @@ var Requests = []Request{
 		Code: http.StatusOK, Stream: "a bbolt file (application/octet-stream)"},
 	{Method: http.MethodGet, Path: PressurePath, Does: "says what the board is short of, and how far from that it is", Code: http.StatusOK,
 		Answer: pressure.Report{}},
-	{Method: http.MethodGet, Path: StatusPath, Does: "says the same, and who has written how much to the disk", Code: http.StatusOK,
+	{Method: http.MethodGet, Path: HistoryPath, Does: "says how much there was in the last hour of what the board can be short of",
+		Code: http.StatusOK, Answer: pressure.History{}},
+	{Method: http.MethodGet, Path: StatusPath, Does: "says what the board is short of, and who has written how much to the disk", Code: http.StatusOK,
 		Answer: Status{}},
 	{Method: http.MethodGet, Path: SafeModePath, Does: "says whether pods are held because the node keeps dying", Code: http.StatusOK,
 		Answer: SafeMode{}},

@@ -13,6 +13,19 @@ type Status struct {
 	Claims   []Claim         `json:"claims,omitempty"` // whose volumes lie on this board
 	Disks    []Disk          `json:"disks,omitempty"`  // of its configuration, beside the card
 	Found    *Found          `json:"found,omitempty"`  // nil: it is not meant to be
+	Machine  Machine         `json:"machine"`
+}
+
+// Machine is the board itself.
+type Machine struct {
+	Node    string `json:"node"`
+	Version string `json:"version"`
+	// Celsius is the temperature of its processor; nil: it does not tell.
+	Celsius *float64 `json:"celsius,omitempty"`
+	// Throttled is why it is slower than it could be, or was since its boot, in words; nothing on boards that do not tell.
+	Throttled     []string `json:"throttled,omitempty"`
+	ClockBelieved bool     `json:"clockBelieved"`
+	Unclean       bool     `json:"unclean"` // the boot before this one ended without an orderly end
 }
 
 // Found is how the board is found on its own networks.

@@ -144,6 +144,9 @@ func allowed(u api.User, a attributes) bool {
 	if isAnonymous(u) {
 		return a.resource == "" && a.verb == verbRead && slices.Contains(publicPaths, a.path)
 	}
+	if isPage(u) && pageMay(u, a) {
+		return true
+	}
 	if a.resource == "" {
 		return a.verb == verbRead && isOpen(a.path)
 	}

@@ -122,6 +122,26 @@ func WrapTLS(l net.Listener, conf *tls.Config) (*Listener, error) {
 	return &Listener{Listener: newCapped(l), tls: conf}, nil
 }
 
+// Strangers is a listener for people who have neither a certificate nor a token: whoever answers them finds out who they are. Browsers are
+// not asked for a certificate.
+func Strangers(l net.Listener, conf *tls.Config) (*Listener, error) {
+	out, err := WrapTLS(l, conf)
+	if err != nil {
+		return nil, err
+	}
+	out.tls = conf.Clone()
+	out.tls.ClientAuth, out.tls.ClientCAs = tls.NoClientCert, nil
+	return out, nil
+}
+
+// Loopback is the same for programs on this machine, without TLS.
+func Loopback(l net.Listener) (*Listener, error) {
+	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+		return nil, fmt.Errorf("plain HTTP is served on this machine alone, and %s is not", l.Addr())
+	}
+	return &Listener{Listener: newCapped(l), caller: func(net.Conn) (api.User, error) { return api.User{}, errUnauthorized() }}, nil
+}
+
 // WithTokens lets those in who have no certificate but may have a token. Without a good one they are answered 401;
 // a certificate, if there is one, must still be good.
 func (l *Listener) WithTokens() *Listener {

@@ -31,6 +31,9 @@ const (
 
 type stoppingKey struct{}
 
+// Stopping ends when the server that brought a request wants to stop. The request itself goes on for a moment.
+func Stopping(ctx context.Context) context.Context { return stopping(ctx) }
+
 // stopping ends when the server that brought a request wants to stop, before the request itself is cut off.
 func stopping(ctx context.Context) context.Context {
 	if s, ok := ctx.Value(stoppingKey{}).(context.Context); ok {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,11 @@ import (
 // maxAnswer is what an answer to Ask may have, in bytes.
 const maxAnswer = 2 << 20
 
-// Ask sends a request about what is no kind of ledge's: in as its JSON, if it is not nil, the answer into out.
+// meant is the header by which a board knows that what changes something is no accident (api/httpd).
+const meant = "Ledge-Meant"
+
+// Ask sends a request about what is no kind of ledge's, at a path and its query: in as its JSON, if it is not nil, the answer into out,
+// unless that is nil.
 func (c *Client) Ask(ctx context.Context, verb, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -30,11 +35,17 @@ func (c *Client) Ask(ctx context.Context, verb, path string, in, out any) error 
 		}
 		sent = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, verb, c.rest.Verb(verb).AbsPath(path).URL().String(), sent)
+	path, query, _ := strings.Cut(path, "?")
+	to := c.rest.Verb(verb).AbsPath(path).URL()
+	to.RawQuery = query
+	req, err := http.NewRequestWithContext(ctx, verb, to.String(), sent)
 	if err != nil {
 		return api.NewInternal("ask for %s: %v", path, err)
 	}
 	req.Header.Set("Accept", "application/json")
+	if verb != http.MethodGet {
+		req.Header.Set(meant, "yes")
+	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -55,6 +66,9 @@ func (c *Client) Ask(ctx context.Context, verb, path string, in, out any) error 
 			return &apierrors.StatusError{ErrStatus: st}
 		}
 		return apierrors.NewGenericServerResponse(resp.StatusCode, verb, schema.GroupResource{}, "", fmt.Sprintf("%.200q", data), 0, true)
+	}
+	if out == nil {
+		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return api.NewInternal("the server's answer to %s %s cannot be read: %v", verb, path, err)

@@ -36,7 +36,8 @@ var table = map[string][]string{
 	"scheduler/...": {"api", "api/policy", "api/storage"},
 	"node/pressure": {"api"},
 	// decisions 10 and 12
-	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/discovery", "api/networking", "api/node", "api/rbac", "api/storage",
+	"api/httpd/...": {"api", "api/kinds", "api/apps", "api/batch", "api/board", "api/coordination", "api/discovery", "api/networking",
+		"api/node", "api/rbac", "api/storage",
 		"api/table", "api/openapi", "api/websocket"},
 	"api/websocket": {},
 	"api/valid":     {},
@@ -109,8 +110,10 @@ var table = map[string][]string{
 	"network/dns":         {"network/service"},  // decisions 105, 115
 	"network/mdns":        {"internal/grumble"}, // decision 128
 	"host/...":            {"host", "internal/durable"},
-	"host/quota":          {}, // decision 117
-	"host/nfs":            {}, // decision 118
+	"host/quota":          {},                                                                                            // decision 117
+	"host/nfs":            {},                                                                                            // decision 118
+	"page":                {"api", "api/apps", "api/batch", "api/board", "api/networking", "api/table", "node/pressure"}, // decision 146
+	"page/password":       {},
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
 	// decision 114: a program of its own, in a pod
@@ -119,7 +122,7 @@ var table = map[string][]string{
 	"config": {"api", "api/storage", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller",
 		"controller/machines", "api/manifest", "firstboot",
 		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/join", "node/podlog", "node/podspec",
-		"node/poster", "node/pressure", "node/static", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
+		"node/poster", "node/pressure", "node/static", "page/password", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	// decision 94: it opens nothing of a machine
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
@@ -127,7 +130,8 @@ var table = map[string][]string{
 		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/kubeport", "node/policies", "node/services",
 		"network", "network/dns", "network/given",
 		"network/hostnet", "network/mdns", "network/netns", "network/plan",
-		"node", "node/join", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
+		"node", "node/join", "node/machine", "node/podstate", "node/static", "node/stats", "page", "page/password", "pki", "runtime", "shutdown",
+		"storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},
 	"brain/place":      {"api/httpd", "config", "host"},
 	"cli":              {"everything"},
@@ -183,7 +187,7 @@ var thirdParty = map[string][]string{
 	"unsafe":                                 {"host/...", "runtime/...", "network/bridge/...", "shutdown/..."},
 	"C":                                      {"runtime/libct/..."},
 	"net/http": {"api", "api/board", "api/local", "api/httpd/...", "api/websocket", "api/rest/...",
-		"images/registry/...", "images/imagestest", "node/join", "node/probe", "node/services", "network/ingress/door", "controller/machines",
+		"images/registry/...", "images/imagestest", "node/join", "node/probe", "node/services", "network/ingress/door", "controller/machines", "page",
 		"brain", "brain/place", "cli", "internal/original"},
 	"net/http/httptest": {},
 	"os/exec": {"boot", "cli", "controller/machines", "host/nfs", "runtime/keeper/...",

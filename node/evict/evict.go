@@ -131,6 +131,7 @@ type Evictor struct {
 	mu        sync.Mutex
 	short     map[corev1.NodeConditionType]bool  // what the board is short of
 	report    pressure.Report                    // the same in full
+	diary     pressure.Diary                     // of amounts
 	evictions map[pressure.Signal]*api.Durations // since the start
 }
 

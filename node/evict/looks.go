@@ -199,6 +199,7 @@ func (e *Evictor) publish(found pressure.Verdict, seen pressure.Readings) {
 	e.mu.Lock()
 	changed := !maps.Equal(e.short, found.Conditions)
 	e.short, e.report = found.Conditions, report
+	e.diary.Note(seen, report.At)
 	e.mu.Unlock()
 	if changed {
 		e.Changed()
@@ -210,6 +211,13 @@ func (e *Evictor) Report() pressure.Report {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.report
+}
+
+// History is what looks have found in the last hour.
+func (e *Evictor) History() pressure.History {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.diary.History()
 }
 
 // Looked is closed when it has been decided once what the board is short of: the first status of its Node shall not call a board well that

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -111,9 +112,11 @@ func (t *tally) metrics(w io.Writer) {
 	defer b.Flush() // who has gone needs none
 	const total, time = "ledge_ingress_requests_total", "ledge_ingress_request_duration_seconds"
 	fmt.Fprintf(b, "# HELP %s Requests, by the host of the rule and the code of the answer.\n# TYPE %[1]s counter\n", total)
-	for _, s := range slices.SortedFunc(maps.Keys(requests), func(x, y series) int {
-		return cmp.Or(cmp.Compare(x.host, y.host), cmp.Compare(x.code, y.code))
-	}) {
+	all := slices.Collect(maps.Keys(requests))
+	sort.Slice(all, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(all[i].host, all[j].host), cmp.Compare(all[i].code, all[j].code)) < 0
+	})
+	for _, s := range all {
 		fmt.Fprintf(b, "%s{host=%q,code=\"%d\"} %d\n", total, s.host, s.code, requests[s])
 	}
 	fmt.Fprintf(b, "# HELP %s From a request's headers to the end of its answer.\n# TYPE %[1]s summary\n", time)
