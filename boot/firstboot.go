@@ -42,6 +42,9 @@ type boardSetup struct {
 
 // read finds what the board is to be. Without a boot partition nothing is asked for.
 func (s *boardSetup) read() error {
+	if err := host.FinishOnCard(s.boot, 1<<20); err != nil {
+		slog.Warn("a file of the boot partition that was being changed when the power went", "err", err)
+	}
 	list, err := os.ReadDir(s.boot)
 	if err != nil {
 		return fmt.Errorf("read the boot partition: %w", err)
@@ -84,7 +87,7 @@ func (s *boardSetup) read() error {
 func (s *boardSetup) hidePassword(name string, data []byte) []byte {
 	hidden, err := password.Hide(data, "configuration")
 	if err == nil && hidden != nil {
-		err = durable.Replace(filepath.Join(s.boot, name), hidden, 0o600)
+		err = host.ChangeOnCard(s.boot, name, hidden)
 	}
 	if err != nil {
 		s.mistake(name, fmt.Errorf("the password of the page can be read in this file: %w", err))

@@ -459,3 +459,27 @@ func TestMachineID(t *testing.T) {
 		t.Error(ids)
 	}
 }
+
+// TestPagePasswordOnCard: the first boot makes the password of the page unreadable on the card; what else stands there stays.
+func TestPagePasswordOnCard(t *testing.T) {
+	const before = "hostname: shed # mine\r\nconfiguration:\r\n  page: {listen: \":8443\", password: eight or more}\r\n  maxPods: 20\r\n"
+	s := cardOf(t, map[string]string{"ledge.yaml": before})
+	if got := s.boots(t); got != "" {
+		t.Errorf("it says: %s", got)
+	}
+	text, err := os.ReadFile(filepath.Join(s.boot, "ledge.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "eight or more") || !strings.HasPrefix(string(text), before[:60]) || !strings.HasSuffix(string(text), "}\r\n  maxPods: 20\r\n") {
+		t.Errorf("the card has:\n%s", text)
+	}
+	keys, err := os.ReadFile(filepath.Join(s.state, config.BootFile))
+	if err != nil || strings.Contains(string(keys), "eight or more") || !strings.Contains(string(keys), "scrypt:") {
+		t.Errorf("the configuration: %v\n%s", err, keys)
+	}
+	s.boots(t)
+	if again, _ := os.ReadFile(filepath.Join(s.boot, "ledge.yaml")); string(again) != string(text) {
+		t.Errorf("the next boot makes of it:\n%s", again)
+	}
+}

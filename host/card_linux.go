@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,7 +51,13 @@ func TellOnCard(dir, name string, data []byte) error {
 	if err == nil && data != nil && bytes.Equal(have, data) || data == nil && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	err = replaceOnCard(path, data)
+	return writable(dir, func() error { return replaceOnCard(path, data) })
+}
+
+// writable does something in a directory of a card, whose partition is made writable for that long if it has to be. What it does may be
+// tried twice.
+func writable(dir string, do func() error) error {
+	err := do()
 	if !errors.Is(err, unix.EROFS) {
 		return err
 	}
@@ -62,7 +70,7 @@ func TellOnCard(dir, name string, data []byte) error {
 	if err := unix.Mount("", dir, "", flags, ""); err != nil {
 		return fmt.Errorf("make %s writable: %w", dir, err)
 	}
-	err = replaceOnCard(path, data)
+	err = do()
 	if rerr := unix.Mount("", dir, "", flags|unix.MS_RDONLY, ""); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("make %s read-only again: %w", dir, rerr))
 	}
@@ -83,4 +91,67 @@ func replaceOnCard(path string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close(), durable.SyncDir(filepath.Dir(path)))
+}
+
+// A file of people's is changed on a card by way of a copy beside it, whose name has the sum of its bytes: one that a power cut has torn
+// is not taken for whole. FAT has no rename that could do it.
+const copyPrefix = ".ledge-copy-"
+
+func copyName(name string, data []byte) string {
+	return fmt.Sprintf("%s%08x-%s", copyPrefix, crc32.ChecksumIEEE(data), name)
+}
+
+// ChangeOnCard puts other bytes in the place of a file's. A power cut leaves the old or the new ones, once FinishOnCard has been called.
+func ChangeOnCard(dir, name string, data []byte) error {
+	return writable(dir, func() error {
+		beside := filepath.Join(dir, copyName(name, data))
+		if err := replaceOnCard(beside, data); err != nil {
+			return err
+		}
+		return errors.Join(replaceOnCard(filepath.Join(dir, name), data), replaceOnCard(beside, nil))
+	})
+}
+
+// FinishOnCard does what a power cut kept ChangeOnCard from. most is how large such a file may be.
+func FinishOnCard(dir string, most int64) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		rest, ok := strings.CutPrefix(e.Name(), copyPrefix)
+		_, name, cut := strings.Cut(rest, "-")
+		if !ok || !cut || name == "" || e.IsDir() {
+			continue
+		}
+		beside := filepath.Join(dir, e.Name())
+		data, err := readBounded(beside, most)
+		err = errors.Join(err, writable(dir, func() error {
+			if err == nil && copyName(name, data) == e.Name() && torn(filepath.Join(dir, name), data) {
+				if err := replaceOnCard(filepath.Join(dir, name), data); err != nil {
+					return err
+				}
+			}
+			return replaceOnCard(beside, nil)
+		}))
+		if err != nil {
+			return fmt.Errorf("finish %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// torn says that a file is what a power cut leaves of a change to these bytes. A file that somebody has written since is not.
+func torn(path string, want []byte) bool {
+	have, err := readBounded(path, int64(len(want))+1)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && (bytes.HasPrefix(want, have) || bytes.IndexByte(have, 0) >= 0)
+}
+
+func readBounded(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
 }

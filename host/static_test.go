@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -136,6 +137,58 @@ func TestTellOnCard(t *testing.T) {
 		var st unix.Statfs_t
 		if err := unix.Statfs(dir, &st); err != nil || st.Flags&flags != flags {
 			t.Errorf("%q: flags %#x, %v", text, st.Flags, err)
+		}
+	}
+}
+
+// TestChangeOnCard: whenever the power goes, a file of people's is the old or the new one, whole.
+func TestChangeOnCard(t *testing.T) {
+	const before, after = "hostname: a\n", "hostname: b # and more\n"
+	for step := range 8 {
+		dir := t.TempDir()
+		file, beside := filepath.Join(dir, "ledge.yaml"), filepath.Join(dir, copyName("ledge.yaml", []byte(after)))
+		put := func(path, text string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(file, before)
+		want := after
+		switch step { // what the card holds when the power goes
+		case 0:
+			want = before
+		case 1: // the copy is torn
+			put(beside, after[:9])
+			want = before
+		case 2: // the change has not begun: it is made at the next boot
+			put(beside, after)
+			want = before
+		case 6: // somebody has written another one since
+			put(beside, after)
+			put(file, "hostname: c and much more than there was\n")
+			want = "hostname: c and much more than there was\n"
+		case 7: // its size came to the card, and its bytes did not
+			put(beside, after)
+			put(file, strings.Repeat("\x00", len(after)))
+		case 3: // the file is torn
+			put(beside, after)
+			put(file, "")
+		case 4:
+			put(beside, after)
+			put(file, after)
+		case 5:
+			if err := ChangeOnCard(dir, "ledge.yaml", []byte(after)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := FinishOnCard(dir, 1<<10); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(file)
+		left, _ := os.ReadDir(dir)
+		if err != nil || string(got) != want || len(left) != 1 {
+			t.Errorf("step %d: %q, %v, %d files", step, got, err, len(left))
 		}
 	}
 }

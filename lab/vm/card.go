@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"ledge/firstboot"
 	"ledge/host/disk"
@@ -49,6 +50,10 @@ func inspectCard(ctx context.Context, card string, off bool, known ...string) er
 	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").Output(); err == nil &&
 		!slices.Equal(firstboot.Reported(out), known) {
 		return fmt.Errorf("it says: %s", out)
+	}
+	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge.yaml", "-").Output(); err == nil && strings.Contains(string(out),
+		pagePassword) {
+		return fmt.Errorf("the password of its page can be read: %s", out)
 	}
 	f, err := os.Open(card)
 	if err != nil {

@@ -188,12 +188,15 @@ func (s *flashing) boot(ctx context.Context) error {
 func (s *flashing) bootOf(card string) (*flashed, error) {
 	b := &flashed{guest: s.guest, key: s.key, began: time.Now()}
 	b.guest.root = card
-	for i, inside := range []int{8080, 8081} {
+	for i, inside := range []int{8080, 8081, pagePort} {
 		port, err := freePort()
 		if err != nil {
 			return nil, err
 		}
 		b.urls[i] = fmt.Sprintf("http://127.0.0.1:%d/", port)
+		if inside == pagePort {
+			b.urls[i] = fmt.Sprintf("https://127.0.0.1:%d/enter", port)
+		}
 		b.guest.forward += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:%d", port, inside)
 	}
 	if s.key != "" {
@@ -309,12 +312,14 @@ func unpackImage(ctx context.Context, image, disk, work string) error {
 	if err := errors.Join(unpack.Run(), out.Close()); err != nil {
 		return fmt.Errorf("unpack %s: %w", image, err)
 	}
-	pod := filepath.Join(work, "web.yaml")
-	if err := os.WriteFile(pod, []byte(flashedPods), 0o644); err != nil {
-		return err
-	}
-	if out, err := command(ctx, "mcopy", "-i", disk+"@@1M", pod, "::/manifests/").CombinedOutput(); err != nil {
-		return fmt.Errorf("write onto the boot partition: %w: %s", err, out)
+	for to, text := range map[string]string{"manifests/web.yaml": flashedPods, "ledge.yaml": flashedPage} {
+		file := filepath.Join(work, filepath.Base(to))
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if out, err := command(ctx, "mcopy", "-o", "-i", disk+"@@1M", file, "::/"+to).CombinedOutput(); err != nil {
+			return fmt.Errorf("write %s onto the boot partition: %w: %s", to, err, out)
+		}
 	}
 	return nil
 }

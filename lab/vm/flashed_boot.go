@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 type flashed struct {
 	flashedBoot
 	guest guest
-	urls  [2]string
+	urls  [3]string
 	key   string        // of who may log in; empty: nobody
 	ssh   int           // the port to do so
 	watch time.Duration // at the end
@@ -151,7 +152,8 @@ func answers(client http.Client, url string) bool {
 
 // ask waits until the pods answer, and presses the power button.
 func (b *flashed) ask(ctx context.Context) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // a browser would ask
 	for _, url := range b.urls {
 		for ctx.Err() == nil && !answers(client, url) {
 			time.Sleep(200 * time.Millisecond)
@@ -161,7 +163,10 @@ func (b *flashed) ask(ctx context.Context) {
 		return
 	}
 	pod := time.Since(b.began).Milliseconds()
-	err := b.logIn(ctx)
+	err := openPage(ctx, client, b.urls[2])
+	if err == nil {
+		err = b.logIn(ctx)
+	}
 	if err == nil {
 		err = b.air(ctx)
 	}

@@ -31,12 +31,12 @@ func putKey(ctx context.Context, disk, work string) (key string, err error) {
 		return "", err
 	}
 	file := filepath.Join(work, "ledge.yaml")
-	text := fmt.Sprintf("hostname: shed\nwifi:\n  ssid: %s\n  password: %q\n  country: DE\nssh:\n  keys:\n  - %s", airName, airPassword,
-		public)
+	text := fmt.Sprintf("hostname: shed\nwifi:\n  ssid: %s\n  password: %q\n  country: DE\nssh:\n  keys:\n  - %s%s", airName, airPassword,
+		public, flashedPage)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return "", err
 	}
-	if out, err := command(ctx, "mcopy", "-i", disk+"@@1M", file, "::/").CombinedOutput(); err != nil {
+	if out, err := command(ctx, "mcopy", "-o", "-i", disk+"@@1M", file, "::/").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("write onto the boot partition: %w: %s", err, out)
 	}
 	return key, tellKernel(ctx, disk, work, "modules_load=mac80211_hwsim")

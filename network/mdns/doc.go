@@ -53,6 +53,7 @@ type Way struct {
 type Wanted struct {
 	Label   string // of the board: shed-1 is shed-1.local
 	Port    uint16 // of its API; 0: nobody elsewhere reaches one
+	Page    uint16 // the port of its page; 0: there is none for others
 	Version string
 	State   string
 	Aliases []Alias

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -143,8 +144,16 @@ func (g *avahiGroup) commit(conn *dbus.Conn, want Wanted) error {
 	at := conn.Object("org.freedesktop.Avahi", g.path)
 	errs := []error{at.Call(entries+"Reset", 0).Err}
 	if g.board {
-		text := [][]byte{[]byte("version=" + want.Version), []byte("state=" + want.State)}
-		errs = append(errs, at.Call(entries+"AddService", 0, anyInterface, anyProtocol, uint32(0), g.has(), "_ledge._tcp", "", "", want.Port, text).Err)
+		for _, s := range want.offers() {
+			var text [][]byte
+			for _, t := range s.text {
+				text = append(text, []byte(t))
+			}
+			if s.port != discard { // avahi's own business
+				errs = append(errs, at.Call(entries+"AddService", 0, anyInterface, anyProtocol, uint32(0), g.has(), s.kind+"._tcp", "", "", s.port,
+					text).Err)
+			}
+		}
 	}
 	for _, addr := range g.addrs[:min(len(g.addrs), MostAddresses)] {
 		errs = append(errs, at.Call(entries+"AddAddress", 0, anyInterface, anyProtocol, noReverse, g.has()+".local", addr.String()).Err)
@@ -169,17 +178,29 @@ func (a *avahi) hear(s *dbus.Signal) bool {
 
 func (a *avahi) end(*dbus.Conn) {} // with the connection
 
-// resolved announces a service; it knows no further names.
-type resolved struct{ path dbus.ObjectPath }
+// resolved announces services; it knows no further names.
+type resolved struct{ paths []dbus.ObjectPath }
 
 func (r *resolved) announce(conn *dbus.Conn, want Wanted) ([]string, error) {
 	r.end(conn)
 	at := conn.Object("org.freedesktop.resolve1", "/org/freedesktop/resolve1")
-	text := []map[string][]byte{{"version": []byte(want.Version), "state": []byte(want.State)}}
-	err := at.Call("org.freedesktop.resolve1.Manager.RegisterService", 0, "ledge", "%H", "_ledge._tcp", want.Port, uint16(0), uint16(0), text).
-		Store(&r.path)
-	if err != nil {
-		return nil, err
+	for _, s := range want.offers() {
+		text := map[string][]byte{}
+		for _, t := range s.text {
+			key, value, _ := strings.Cut(t, "=")
+			text[key] = []byte(value)
+		}
+		if s.port == discard { // that there is a machine its own name says
+			continue
+		}
+		var path dbus.ObjectPath
+		id := strings.TrimSuffix("ledge-"+s.kind[1:], "-ledge")
+		err := at.Call("org.freedesktop.resolve1.Manager.RegisterService", 0, id, "%H", s.kind+"._tcp", s.port, uint16(0), uint16(0),
+			[]map[string][]byte{text}).Store(&path)
+		if err != nil {
+			return nil, err
+		}
+		r.paths = append(r.paths, path)
 	}
 	name, err := at.GetProperty("org.freedesktop.resolve1.Manager.LLMNRHostname") // of mDNS, too
 	if host, ok := name.Value().(string); err == nil && ok {
@@ -191,9 +212,9 @@ func (r *resolved) announce(conn *dbus.Conn, want Wanted) ([]string, error) {
 func (r *resolved) hear(*dbus.Signal) bool { return false }
 
 func (r *resolved) end(conn *dbus.Conn) {
-	if r.path != "" {
-		at := conn.Object("org.freedesktop.resolve1", "/org/freedesktop/resolve1")
-		_ = at.Call("org.freedesktop.resolve1.Manager.UnregisterService", 0, r.path).Err // it may have gone with the program
-		r.path = ""
+	at := conn.Object("org.freedesktop.resolve1", "/org/freedesktop/resolve1")
+	for _, path := range r.paths {
+		_ = at.Call("org.freedesktop.resolve1.Manager.UnregisterService", 0, path).Err // it may have gone with the program
 	}
+	r.paths = nil
 }

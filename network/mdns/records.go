@@ -57,17 +57,28 @@ func (g *group) records(want Wanted, link Link) []own {
 	}
 	out := g.unique(addresses(host, here))
 	all := nameOf("_services", "_dns-sd", "_udp", domain)
-	for _, s := range []struct {
-		kind string
-		port uint16
-		text []string
-	}{{"_ledge", want.Port, []string{"version=" + want.Version, "state=" + want.State}}, {"_workstation", discard, nil}} {
+	for _, s := range want.offers() {
 		kind, name := nameOf(s.kind, "_tcp", domain), nameOf(g.has(), s.kind, "_tcp", domain)
 		out = append(out,
 			own{record{all, typePTR, classIN, serviceTTL, kind}, g, true, false},
 			own{record{kind, typePTR, classIN, serviceTTL, name}, g, true, false})
 		out = append(out, g.unique([]record{{name, typeSRV, classIN, hostTTL, srv(s.port, host)},
 			{name, typeTXT, classIN, serviceTTL, txt(s.text)}})...)
+	}
+	return out
+}
+
+// offer is something that the board offers.
+type offer struct {
+	kind string
+	port uint16
+	text []string
+}
+
+func (w Wanted) offers() []offer {
+	out := []offer{{"_ledge", w.Port, []string{"version=" + w.Version, "state=" + w.State}}, {"_workstation", discard, nil}}
+	if w.Page != 0 {
+		out = append(out, offer{"_https", w.Page, []string{"path=/"}})
 	}
 	return out
 }

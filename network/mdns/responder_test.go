@@ -146,6 +146,36 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestPageIsOffered: a board with a page says so while it has one.
+func TestPageIsOffered(t *testing.T) {
+	l := newLAN(t, 1)
+	b := l.board("shed")
+	l.run(time.Hour)
+	ask := func() string {
+		n := len(l.heard)
+		l.send(b, b.Hear(l.now, Way{2, false}, netip.MustParseAddrPort("192.0.2.50:5353"), true, asked("_https._tcp.local PTR")))
+		l.run(time.Second)
+		return strings.Join(l.since(n), "\n")
+	}
+	if got := ask(); got != "" {
+		t.Errorf("without a page: %s", got)
+	}
+	w := b.want
+	w.Page = 8443
+	b.wants(w)
+	l.run(time.Hour)
+	if got := ask(); !strings.Contains(got, "_https._tcp PTR shed._https._tcp") || !strings.Contains(got, "shed._https._tcp SRV! shed:8443") ||
+		!strings.Contains(got, "TXT! path=/") {
+		t.Errorf("with one: %s", got)
+	}
+	w.Page = 0
+	b.wants(w)
+	l.run(time.Hour)
+	if got := ask(); got != "" {
+		t.Errorf("after it: %s", got)
+	}
+}
+
 // TestQuestions: who is answered, how, and with what.
 func TestQuestions(t *testing.T) {
 	const legacy, single = 40000, Port
