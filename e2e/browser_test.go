@@ -7,17 +7,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"ledge/internal/testrun"
+	"ledge/network/netns"
 )
 
 // browser is a real one, without a screen, told what to do by its own protocol over a pair of pipes (remote debugging).
@@ -38,8 +42,9 @@ type answer struct {
 	Error  *struct{ Message string }
 }
 
-// newBrowser starts one.
-func newBrowser(t *testing.T, args ...string) *browser {
+// newBrowser starts one that knows this address only, of 127.0.0.1. It has a network of its own: in this machine's it would hear of
+// every pod that comes, and drop what it was loading.
+func newBrowser(t *testing.T, at string, args ...string) *browser {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
@@ -49,8 +54,12 @@ func newBrowser(t *testing.T, args ...string) *browser {
 	must(t, err)
 	theirIn, out, err := os.Pipe()
 	must(t, err)
-	home := t.TempDir()
-	cmd := exec.Command(program, append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+	home, space := t.TempDir(), fmt.Sprintf("%s-web%d", testrun.Mark(), browsers.Add(1))
+	ip(t, "netns", "add", space)
+	t.Cleanup(func() { ip(t, "netns", "del", space) })
+	ip(t, "-n", space, "link", "set", "lo", "up")
+	carry(t, space, at)
+	cmd := exec.Command("nsenter", append([]string{"--net=/run/netns/" + space, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
 		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe",
 		"--user-data-dir=" + home}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+home)
@@ -74,6 +83,35 @@ func newBrowser(t *testing.T, args ...string) *browser {
 		b.call(domain+".enable", nil, nil)
 	}
 	return b
+}
+
+var browsers atomic.Int32
+
+// carry has an address of this machine answer in another network, too.
+func carry(t *testing.T, space, at string) {
+	t.Helper()
+	var l net.Listener
+	must(t, netns.At("/run/netns/"+space, func() (err error) {
+		l, err = net.Listen("tcp", at)
+		return err
+	}))
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			there, err := l.Accept()
+			if err != nil {
+				return
+			}
+			here, err := net.Dial("tcp", at)
+			if err != nil {
+				_ = there.Close()
+				continue
+			}
+			one := func(to, from net.Conn) { _, _ = io.Copy(to, from); _ = to.Close(); _ = from.Close() }
+			go one(here, there)
+			go one(there, here)
+		}
+	}()
 }
 
 // read takes what the browser says: answers, and what happens by itself.

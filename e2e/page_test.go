@@ -74,7 +74,7 @@ func TestPage(t *testing.T) {
 	b, at := pageBoard(t)
 	b.apply(webPod)
 	b.apply(rudePod)
-	w := newBrowser(t, "--ignore-certificate-errors")
+	w := newBrowser(t, strings.TrimPrefix(at, "https://"), "--ignore-certificate-errors")
 	w.size(1200, 900)
 	w.open(at + "/pods")
 	w.shows("Password")
@@ -258,13 +258,14 @@ func pageOnLaptop(t *testing.T, b *testBoard) {
 			link = line
 		}
 	}
-	w := newBrowser(t)
+	host, _, _ := strings.Cut(strings.TrimPrefix(link, "http://"), "/")
+	w := newBrowser(t, host)
 	w.open(link) // it leads on to the page
 	w.shows(b.name, "This board", "live")
 	w.quiet("the page on a laptop")
 	w.open(link)
 	w.shows("This board", "live")
-	thief := newBrowser(t)
+	thief := newBrowser(t, host)
 	thief.open(link)
 	thief.shows("it opens once")
 }
