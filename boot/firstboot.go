@@ -116,7 +116,11 @@ func readAtMost(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("has more than %d bytes and is not read", most)
+	}
+	return data, err
 }
 
 // mistake is one of a file as a whole.

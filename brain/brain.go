@@ -152,6 +152,7 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 	if err != nil {
 		return err
 	}
+	b.HidePasswords()
 	if err := b.listen(ctx); err != nil {
 		return err
 	}
@@ -232,8 +233,8 @@ func (b *Brain) listen(ctx context.Context) error {
 	if b.plane == nil {
 		return b.uplink.listen(ctx, b)
 	}
-	if err := b.plane.listenForPage(ctx); err != nil || b.ListenAt == "" {
-		return err
+	if b.ListenAt == "" {
+		return nil
 	}
 	return b.plane.listen(ctx, b.ListenAt)
 }
@@ -326,9 +327,6 @@ func (b *Brain) close() error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
-	}
-	if b.plane != nil {
-		errs = append(errs, b.plane.page.close())
 	}
 	if b.uplink != nil && b.uplink.kube != nil {
 		b.uplink.kube.Close()

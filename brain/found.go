@@ -149,30 +149,22 @@ func (f *found) wanted() mdns.Wanted {
 
 // port is where people reach the API; 0: nowhere, for it is on loopback, or on another board.
 func (f *found) port() uint16 {
-	if f.b.plane == nil {
+	if f.b.plane == nil || f.b.plane.listener == nil {
 		return 0
 	}
-	return portFor(f.b.plane.listener)
-}
-
-// page is the same of the page.
-func (f *found) page() uint16 {
-	if f.b.plane == nil || f.b.plane.page == nil {
-		return 0
-	}
-	return portFor(f.b.plane.page.listener)
-}
-
-// portFor is the port of a listener that others reach; 0: there is none.
-func portFor(l net.Listener) uint16 {
-	if l == nil {
-		return 0
-	}
-	at, ok := l.Addr().(*net.TCPAddr)
+	at, ok := f.b.plane.listener.Addr().(*net.TCPAddr)
 	if !ok || at.IP.IsLoopback() {
 		return 0
 	}
 	return uint16(at.Port)
+}
+
+// page is the same of the page.
+func (f *found) page() uint16 {
+	if f.b.plane == nil {
+		return 0
+	}
+	return f.b.plane.page.port()
 }
 
 // shown also looks at what the Node says of itself.

@@ -2,88 +2,107 @@ package brain
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"syscall"
+	"net/http"
+	"strconv"
+	"time"
 
 	"ledge/api"
 	"ledge/api/board"
 	"ledge/api/httpd"
 	"ledge/api/rest"
 	"ledge/host"
+	"ledge/internal/grumble"
 	"ledge/page"
 	"ledge/page/password"
 )
 
 // pageRoom is the board's page, where it is switched on: a door for people with a browser, and the way from there to the API.
 type pageRoom struct {
-	listener net.Listener
-	server   *httpd.Server
-	api      *rest.Client
+	at      string // where it is shown
+	handler http.Handler
+	tls     *tls.Config
+	api     *rest.Client
+	trouble grumble.Once
 }
 
-// listenForPage takes the page's address.
-func (p *plane) listenForPage(ctx context.Context) error {
-	at := p.b.File.Page.Listen
-	if at == "" {
-		return nil
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("page.listen %s: the address is taken by another program; give another one", at)
-	}
-	if err != nil {
-		return fmt.Errorf("page.listen %s: %w", at, err)
-	}
-	p.page = &pageRoom{listener: l}
-	return nil
-}
-
-// openPage opens the page. It asks the API as the page's own user, like everybody else, and is answered what that may know.
+// openPage makes the page. It asks the API as the page's own user, like everybody else, and is answered what that may know.
 func (p *plane) openPage(s *httpd.Server) error {
-	if p.page == nil {
+	k := p.b.File.Page
+	if k.Listen == "" {
 		return nil
 	}
-	hash, err := password.Of(p.b.File.Page.Password)
+	hash, err := password.Of(k.Password)
 	if err != nil {
 		return fmt.Errorf("page.password: %w", err)
 	}
-	p.b.HidePasswords()
 	user := api.User{Name: api.PageUser, Groups: []string{api.AuthenticatedGroup}}
-	if p.b.File.Page.Acts {
+	if k.Acts {
 		user.Groups = append(user.Groups, api.PageActs)
 	}
 	inner, dial := httpd.Pipe(user)
 	s.Listeners = append(s.Listeners, inner)
-	if p.page.api, err = rest.FromDialer(dial); err != nil {
+	r := &pageRoom{at: k.Listen}
+	if r.api, err = rest.FromDialer(dial); err != nil {
 		return err
 	}
 	names, ips := p.serverNames()
-	conf, err := p.ca.ServerTLS(names, ips)
-	if err != nil {
+	if r.tls, err = p.ca.ServerTLS(names, ips); err != nil {
 		return err
 	}
-	l, err := httpd.Strangers(p.page.listener, conf)
-	if err != nil {
-		return err
-	}
-	h := page.New(page.Config{API: p.page.api, Guard: page.NewGate(hash.Opens, slog.Info), Acts: p.b.File.Page.Acts, CA: p.ca.CA(),
+	r.handler = page.New(page.Config{API: r.api, Guard: page.NewGate(hash.Opens, slog.Info), Acts: k.Acts, Told: slog.Info, CA: p.ca.CA(),
 		Stopping: httpd.Stopping})
-	p.page.server = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{l}}
+	p.page = r
 	return nil
 }
 
-// close lets go of the address, if nobody serves it.
-func (r *pageRoom) close() error {
-	if r == nil {
-		return nil
-	}
-	if err := r.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return err
+// pageRetry is how long an address may take to come, or another program to let go of it.
+const pageRetry = 10 * time.Second
+
+// Run shows the page until ctx ends. A board whose page has no address runs its pods all the same.
+func (r *pageRoom) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := r.serve(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.trouble.About("the board's page is not shown (page.listen "+r.at+"); trying again", err)
+		pauseFor(ctx, pageRetry)
 	}
 	return nil
+}
+
+func (r *pageRoom) serve(ctx context.Context) error {
+	at, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.at)
+	if err != nil {
+		return err
+	}
+	l, err := httpd.Strangers(at, r.tls)
+	if err != nil {
+		return errors.Join(err, at.Close())
+	}
+	r.trouble.About("the board's page", nil)
+	return (&httpd.Server{Handler: r.handler, Listeners: []*httpd.Listener{l}}).Run(ctx)
+}
+
+// port is where others reach the page; 0: nowhere.
+func (r *pageRoom) port() uint16 {
+	if r == nil {
+		return 0
+	}
+	host, port, err := net.SplitHostPort(r.at)
+	if err != nil {
+		return 0
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return 0
+	}
+	n, _ := strconv.ParseUint(port, 10, 16) // config has looked at it
+	return uint16(n)
 }
 
 // machineReport is what this board is.

@@ -128,9 +128,9 @@ func (p *plane) below() []func(context.Context) error {
 		out = append(out, p.audit.Run)
 	}
 	if p.page != nil {
-		out = append(out, p.page.server.Run)
+		out = append(out, p.page.Run)
 	}
-	if p.listener != nil {
+	if p.listener != nil || p.page != nil {
 		out = append(out, p.followAddresses)
 	}
 	return out
@@ -278,14 +278,17 @@ func (p *plane) reachableAt() (urls []string, local bool) {
 
 // serverNames are what the API's certificate is good for.
 func (p *plane) serverNames() ([]string, []net.IP) {
-	names := append([]string{p.b.Name, "localhost", pki.ServerIdentity}, p.serviceNames()...)
+	label, _, _ := strings.Cut(p.b.Name, ".")
+	names := append([]string{p.b.Name, label + ".local", "localhost", pki.ServerIdentity}, p.serviceNames()...)
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, r := range p.services.Ranges {
 		ips = append(ips, net.IP(allocate.NewRange(r).First().AsSlice()))
 	}
-	if h, _, err := net.SplitHostPort(p.listener.Addr().String()); err == nil {
-		if ip := net.ParseIP(h); ip != nil && !ip.IsUnspecified() {
-			ips = append(ips, ip)
+	if p.listener != nil {
+		if h, _, err := net.SplitHostPort(p.listener.Addr().String()); err == nil {
+			if ip := net.ParseIP(h); ip != nil && !ip.IsUnspecified() {
+				ips = append(ips, ip)
+			}
 		}
 	}
 	have, err := p.b.rims.Host.Addresses()

@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,7 +27,7 @@ type pageOptions struct {
 func pageFlags(c *Command) {
 	o := &pageOptions{}
 	c.Flags.StringVar(&o.kubeconfig, "kubeconfig", "", "whose rights the page has; empty: $KUBECONFIG, ~/.kube/config, or the node of this machine")
-	c.Flags.StringVar(&o.listen, "listen", "127.0.0.1:0", "an address of this machine; port 0: one that is free")
+	c.Flags.StringVar(&o.listen, "listen", "", "an address of this machine and a port; empty: ones that nobody else has")
 	c.Flags.BoolVar(&o.acts, "acts", false, "with buttons that restart pods, drain boards and switch them off")
 	c.Opts = o
 }
@@ -41,7 +43,7 @@ func pageVerb(ctx context.Context, c *Command) error {
 		return err
 	}
 	defer client.Close()
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(o.listen, ownAddress()))
 	if err != nil {
 		return config.Usagef("page: --listen: %v", err)
 	}
@@ -58,9 +60,27 @@ func pageVerb(ctx context.Context, c *Command) error {
 	return (&httpd.Server{Handler: h, Listeners: []*httpd.Listener{door}}).Run(ctx)
 }
 
+// ownAddress is one of this machine's alone: browsers send cookies to every port of an address, so that other programs of this machine
+// would be sent the one by which the page knows its visitor.
+func ownAddress() string {
+	var b [3]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	at := netip.AddrFrom4([4]byte{127, b[0] | 1, b[1], b[2]%253 + 1})
+	if l, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String()); err == nil { // some systems have 127.0.0.1 only
+		_ = l.Close()
+		return netip.AddrPortFrom(at, 0).String()
+	}
+	return "127.0.0.1:0"
+}
+
 // client is the way to the API, and whose it is.
 func (o *pageOptions) client(c *Command) (client *rest.Client, from string, err error) {
-	path := cmp.Or(o.kubeconfig, os.Getenv("KUBECONFIG"))
+	path := o.kubeconfig
+	for _, p := range filepath.SplitList(os.Getenv("KUBECONFIG")) { // of several the first that is there
+		if _, err := os.Stat(p); path == "" && err == nil {
+			path = p
+		}
+	}
 	if path == "" && place.Reachable(c.RunDir) == nil {
 		client, err = rest.FromSocket(place.Socket(c.RunDir))
 		return client, "this board", err

@@ -79,6 +79,8 @@ func fit(key string, v any, t reflect.Type) (any, error) {
 			}
 		}
 		want, fits = "is no list", fits || ok
+	case k == reflect.String && (isNumber || isBool) && key == "page.password": // YAML has another text for some of those than was typed
+		return v, fmt.Errorf("%s: put it in quotes", key)
 	case k == reflect.String && isNumber:
 		return strconv.FormatFloat(number, 'f', -1, 64), nil
 	case k == reflect.String && isBool:

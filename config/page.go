@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"ledge/internal/durable"
@@ -39,6 +41,9 @@ func (k pageKeys) check() error {
 	if err := password.Check(p.Password); err != nil {
 		return fmt.Errorf("page.password: %w", err)
 	}
+	if _, port, _ := net.SplitHostPort(p.Listen); port == "0" {
+		return errors.New("page.listen: say a port, such as :443")
+	}
 	return nil
 }
 
@@ -58,10 +63,14 @@ func (o *Options) HidePasswords() {
 
 // HidePassword does that in one file; one that is not there has none.
 func HidePassword(path string) error {
-	data, err := os.ReadFile(path)
+	path, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}

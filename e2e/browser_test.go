@@ -59,7 +59,8 @@ func newBrowser(t *testing.T, at string, args ...string) *browser {
 	t.Cleanup(func() { ip(t, "netns", "del", space) })
 	ip(t, "-n", space, "link", "set", "lo", "up")
 	carry(t, space, at)
-	cmd := exec.Command("nsenter", append([]string{"--net=/run/netns/" + space, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+	cmd := exec.Command("nsenter", append([]string{"--net=/run/netns/" + space, program, "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-dev-shm-usage", "--hide-scrollbars",
 		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe",
 		"--user-data-dir=" + home}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+home)

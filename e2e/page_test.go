@@ -238,7 +238,10 @@ func TestPageStrangers(t *testing.T) {
 	if err := contains(b.ledge("get", "pods"), "web"); err != nil {
 		t.Error(err)
 	}
-	if resp, _ := ask("POST", "/act/delete", kill+form[1], "Cookie", cookie); resp.StatusCode != http.StatusSeeOther {
+	if resp, text := ask("POST", "/act/delete", kill+form[1], "Cookie", cookie); resp.StatusCode != 200 || !strings.Contains(text, "Do you mean it?") {
+		t.Errorf("its own form, unasked: %d", resp.StatusCode)
+	}
+	if resp, _ := ask("POST", "/act/delete", kill+form[1]+"&sure=yes", "Cookie", cookie); resp.StatusCode != http.StatusSeeOther {
 		t.Errorf("its own form: %d", resp.StatusCode)
 	}
 	pageOnLaptop(t, b)
@@ -254,7 +257,7 @@ func pageOnLaptop(t *testing.T, b *testBoard) {
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	var link string
 	for lines := bufio.NewScanner(out); link == "" && lines.Scan(); {
-		if line := strings.TrimSpace(lines.Text()); strings.HasPrefix(line, "http://127.0.0.1:") {
+		if line := strings.TrimSpace(lines.Text()); strings.HasPrefix(line, "http://127.") {
 			link = line
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,12 +47,37 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request, do doing) {
 		fail(w, r, apierrors.NewForbidden(thing, "", errors.New("this form is not of this session: load the page again")))
 		return
 	}
+	if r.PostForm.Get("sure") != "yes" && !slices.Contains(harmless, r.URL.Path) {
+		p.askSure(w, r, v)
+		return
+	}
 	next, err := do(v, r.PostForm)
+	if p.c.Told != nil {
+		p.c.Told("somebody did something by the page", "what", strings.TrimPrefix(r.URL.Path, "/act/"), "object",
+			strings.Trim(r.PostForm.Get("namespace")+"/"+r.PostForm.Get("name"), "/"), "from", r.RemoteAddr, "err", err)
+	}
 	if err != nil {
 		fail(w, r, err)
 		return
 	}
 	http.Redirect(w, r, next, http.StatusSeeOther)
+}
+
+// harmless acts are done at once: another one takes them back.
+var harmless = []string{"/act/cordon", "/act/uncordon", "/act/cancel"}
+
+// askSure asks once more, for those whose browser runs no script.
+func (p *Page) askSure(w http.ResponseWriter, r *http.Request, v *visit) {
+	parts := []any{hidden("sure", "yes")}
+	for _, name := range []string{"kind", "namespace", "name", "reboot"} {
+		if value := r.PostForm.Get(name); value != "" {
+			parts = append(parts, hidden(name, value))
+		}
+	}
+	what := strings.TrimPrefix(r.URL.Path, "/act/")
+	question := fmt.Sprintf("Do you mean it? %s %s", what, strings.Trim(r.PostForm.Get("namespace")+"/"+r.PostForm.Get("name"), "/"))
+	p.write(w, r, http.StatusOK, "Sure?", []markup{el("p", question), form(r.URL.Path, v.form, "", append(parts, button("Yes, "+what, "grave"))...),
+		el("p", link("/", "No, to the board"))}, false)
 }
 
 func deletePod(v *visit, f url.Values) (string, error) {
@@ -88,7 +114,7 @@ func drain(v *visit, f url.Values) (string, error) {
 	if _, err := cordon(true)(v, f); err != nil {
 		return "", err
 	}
-	objs, err := v.list(api.Pods, api.Selection{Fields: fields.SelectorFromSet(fields.Set{"spec.nodeName": f.Get("name")})})
+	objs, _, err := v.list(api.Pods, api.Selection{Fields: fields.SelectorFromSet(fields.Set{"spec.nodeName": f.Get("name")})})
 	if err != nil {
 		return "", err
 	}

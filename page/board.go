@@ -42,20 +42,23 @@ type Node struct {
 
 func lookAtBoard(v *visit) (answer, error) {
 	out := Board{Troubles: []Trouble{}, Nodes: []Node{}, Pods: map[string]int{}, Warnings: []Event{}}
-	nodes, err := v.list(api.Nodes, api.Selection{})
-	if err != nil {
-		return nil, err
-	}
-	pods, err := v.list(api.Pods, api.Selection{})
-	if err != nil {
-		return nil, err
-	}
 	on := map[string]int{}
-	for _, o := range pods {
+	var ofPods []Trouble
+	err := v.each(api.Pods, api.Selection{}, func(o api.Object) {
 		if pod, ok := o.(*corev1.Pod); ok {
 			out.Pods[string(pod.Status.Phase)]++
 			on[pod.Spec.NodeName]++
 		}
+		if t := troubleOf(o, v.now); t != nil {
+			ofPods = append(ofPods, *t)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	nodes, _, err := v.list(api.Nodes, api.Selection{})
+	if err != nil {
+		return nil, err
 	}
 	for _, o := range nodes {
 		if node, ok := o.(*corev1.Node); ok {
@@ -63,7 +66,6 @@ func lookAtBoard(v *visit) (answer, error) {
 			out.Troubles = append(out.Troubles, nodeTroubles(node)...)
 		}
 	}
-	out.Troubles = append(out.Troubles, podTroubles(pods, v.now)...)
 	events, err := v.events(nil, "")
 	if err != nil {
 		return nil, err
@@ -73,23 +75,50 @@ func lookAtBoard(v *visit) (answer, error) {
 			out.Warnings = append(out.Warnings, e)
 		}
 	}
-	return out, v.askBoard(&out)
+	if err := v.askBoard(&out); err != nil {
+		return nil, err
+	}
+	if out.Status != nil {
+		out.Troubles = append(out.Troubles, boardTroubles(out.Status)...)
+	}
+	out.Troubles = append(out.Troubles, ofPods...)
+	return out, nil
 }
 
-// askBoard asks what the board says by itself.
+// askBoard asks what the board says by itself. One of an older version may not know all of it.
 func (v *visit) askBoard(out *Board) error {
 	status, power := &board.Status{}, &board.Shutdown{}
 	for path, into := range map[string]any{board.StatusPath: status, board.ShutdownPath: power, board.HistoryPath: &out.History} {
-		err := v.api.Ask(v.ctx, http.MethodGet, path, nil, into)
-		if missing(err) {
-			return nil
-		}
-		if err != nil {
+		switch err := v.api.Ask(v.ctx, http.MethodGet, path, nil, into); {
+		case missing(err):
+		case err != nil:
 			return err
+		case path == board.StatusPath:
+			out.Status = status
+		case path == board.ShutdownPath:
+			out.Power = power
 		}
 	}
-	out.Status, out.Power = status, power
 	return nil
+}
+
+// boardTroubles are those that a board tells of its machine.
+func boardTroubles(s *board.Status) (out []Trouble) {
+	add := func(grave bool, says, do string) {
+		out = append(out, Trouble{Kind: "Node", Name: s.Machine.Node, Grave: grave, Says: says, Do: do})
+	}
+	if w := s.Writes.Wear; w != nil && (w.Exceeded || w.Reserve == "urgent") {
+		add(true, s.Writes.Disk+" is worn out", "Put in another card or disk soon; 'ledge backup save' keeps what is on it.")
+	}
+	for _, why := range s.Machine.Throttled {
+		if !strings.HasSuffix(why, "since the start") {
+			add(false, "is slower than it could be: "+why, "")
+		}
+	}
+	if f := s.Found; f != nil && f.Trouble != "" {
+		add(false, "is not found by name: "+f.Trouble, "")
+	}
+	return out
 }
 
 func about(node *corev1.Node, pods int, now time.Time) Node {
@@ -165,13 +194,16 @@ func (b Board) machine(now time.Time) markup {
 	if m.Unclean {
 		last = "without an end: the power was cut, or the machine hung"
 	}
-	held := b.Power.Lock.Error
-	if b.Power.Lock.Held {
-		held = fmt.Sprintf("logind waits %d s", b.Power.Lock.GrantedSeconds)
+	held, heard := "", ""
+	if b.Power != nil {
+		held, heard = b.Power.Lock.Error, strings.Join(b.Power.Sources, ", ")
+		if b.Power.Lock.Held {
+			held = fmt.Sprintf("logind waits %d s", b.Power.Lock.GrantedSeconds)
+		}
 	}
 	return facts("Name", m.Node, "Found as", found, "Version", m.Version, "Up for", since, "Temperature", temperature,
 		"Throttled", strings.Join(m.Throttled, ", "), "Clock", clock, "Last end", last,
-		"Shutdowns are heard of from", strings.Join(b.Power.Sources, ", "), "A shutdown is held up", held, "Disk", wear(b.Status.Writes))
+		"Shutdowns are heard of from", heard, "A shutdown is held up", held, "Disk", wear(b.Status.Writes))
 }
 
 func (b Board) nodes(v *visit) markup {
@@ -196,7 +228,7 @@ func (b Board) nodes(v *visit) markup {
 		line := []any{n.Name, el("span", state...), fmt.Sprint(n.Pods), strings.Join(n.Addresses, ", "), n.Version, n.System, n.Age}
 		if v.acts {
 			line = append(line, el("span", form("/act/"+do, v.form, "", hidden("name", n.Name), button(words, "quiet")),
-				form("/act/drain", v.form, "Evict all pods of "+n.Name+"?", hidden("name", n.Name), button("Drain", "quiet"))))
+				form("/act/drain", v.form, "Evict all pods of "+n.Name+"? Those that nothing makes again are gone for good.", hidden("name", n.Name), button("Drain", "quiet"))))
 		}
 		lines = append(lines, line)
 	}
@@ -281,8 +313,8 @@ type Disk struct {
 	Writes board.Writes  `json:"writes"`
 	Claims []board.Claim `json:"claims"`
 	Images board.Images  `json:"images"`
+	Tables []Table       `json:"tables"` // of claims and volumes, wherever they are
 	here   bool
-	tables Tables
 }
 
 func (Disk) title() string { return "Disk" }
@@ -300,7 +332,9 @@ func lookAtDisk(v *visit) (answer, error) {
 	out.Writes = status.Writes
 	out.Claims = append(out.Claims, status.Claims...)
 	claims, err := tables("", []*api.Kind{api.PersistentVolumeClaims, api.PersistentVolumes})(v)
-	out.tables, _ = claims.(Tables)
+	if t, ok := claims.(Tables); ok {
+		out.Tables = t.Kinds
+	}
 	return out, err
 }
 
@@ -322,7 +356,7 @@ func (d Disk) sections(v *visit) (out []section) {
 		}
 		out = append(out, section{"here", "Claims on this board", rows([]string{"Claim", "Size", "Used", "", "Volume"}, lines)})
 	}
-	out = append(out, d.tables.sections(v)...)
+	out = append(out, Tables{Kinds: d.Tables}.sections(v)...)
 	if d.here {
 		var lines [][]any
 		all := slices.Clone(d.Images.Images)
@@ -344,10 +378,17 @@ func (Power) title() string { return "Power" }
 
 func lookAtPower(v *visit) (answer, error) {
 	out := Power{&board.Shutdown{}}
-	return out, v.api.Ask(v.ctx, http.MethodGet, board.ShutdownPath, nil, out.Shutdown)
+	err := v.api.Ask(v.ctx, http.MethodGet, board.ShutdownPath, nil, out.Shutdown)
+	if missing(err) {
+		return Power{}, nil
+	}
+	return out, err
 }
 
 func (p Power) sections(v *visit) []section {
+	if p.Shutdown == nil {
+		return []section{{"plan", "The plan", el("p", "No board of ledge's answers there: what becomes of pods at a shutdown is not known.")}}
+	}
 	state := "The board runs. If the power went in order now, this is how its pods would stop."
 	switch {
 	case p.Running:

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +19,12 @@ import (
 
 // How long visitors stay, and how many.
 const (
-	mostSessions = 16
-	longestStay  = 12 * time.Hour
-	longestRest  = 2 * time.Hour // without a request; an open page makes none, and ends its session all the same
-	checkWait    = 5 * time.Second
+	mostSessions  = 16
+	mostStrangers = 16 // at once
+	longestStay   = 12 * time.Hour
+	longestRest   = 2 * time.Hour // without a request; an open page makes none, and ends its session all the same
+	checkWait     = 5 * time.Second
+	formTime      = 5 * time.Second // to send a form
 )
 
 // Gate lets those in who know a password, over TLS.
@@ -29,14 +32,16 @@ type Gate struct {
 	Opens func(password string) bool
 	Told  func(message string, args ...any) // of who came, and who tried; nil: nobody is
 
-	mu       sync.Mutex
-	sessions map[[sha256.Size]byte]*session
-	tries    tries
-	checking chan struct{} // a check costs memory: one at a time
+	mu        sync.Mutex // nothing is written to a visitor while it is held
+	sessions  map[[sha256.Size]byte]*session
+	tries     tries
+	checking  chan struct{} // a check costs memory: one at a time
+	strangers chan struct{} // who is being answered without a session
 }
 
 // session is one visitor's, in memory only: after a restart he says the password again.
 type session struct {
+	from  string // the address that said the password: cookies know no ports, and a pod of this board may be shown this one
 	form  string
 	until time.Time
 	seen  time.Time
@@ -46,7 +51,8 @@ type session struct {
 
 // NewGate makes a gate for a password.
 func NewGate(opens func(string) bool, told func(string, ...any)) *Gate {
-	return &Gate{Opens: opens, Told: told, sessions: map[[sha256.Size]byte]*session{}, checking: make(chan struct{}, 1)}
+	return &Gate{Opens: opens, Told: told, sessions: map[[sha256.Size]byte]*session{}, checking: make(chan struct{}, 1),
+		strangers: make(chan struct{}, mostStrangers)}
 }
 
 // cookie is the name of the cookie. Browsers take one of this prefix from this host alone, over TLS, for all paths.
@@ -55,6 +61,18 @@ const cookie = "__Host-ledge"
 // Admit implements Guard.
 func (g *Gate) Admit(w http.ResponseWriter, r *http.Request) (Visitor, bool) {
 	s := g.of(r)
+	if s == nil {
+		select {
+		case g.strangers <- struct{}{}:
+			defer func() { <-g.strangers }()
+		default:
+			fail(w, r, apierrors.NewTooManyRequests("many are asking at once: try again", 1))
+			return Visitor{}, false
+		}
+	}
+	if r.Method == http.MethodPost {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(formTime)) // a recorder of a test has none
+	}
 	switch {
 	case r.URL.Path == "/enter" && r.Method == http.MethodPost:
 		g.enter(w, r)
@@ -76,7 +94,7 @@ func (g *Gate) Admit(w http.ResponseWriter, r *http.Request) (Visitor, bool) {
 
 // to is where a visitor wanted to go: a place of this page, and no other.
 func to(path string) string {
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") || len(path) > 1024 {
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") || len(path) > 256 {
 		return "/"
 	}
 	return path
@@ -91,11 +109,21 @@ func (g *Gate) of(r *http.Request) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.sessions[sha256.Sum256([]byte(c.Value))]
-	if s != nil {
-		s.seen = time.Now()
-		s.timer.Reset(min(longestRest, time.Until(s.until)))
+	if s == nil || s.from != host(r.RemoteAddr) {
+		return nil
 	}
+	s.seen = time.Now()
+	s.timer.Reset(min(longestRest, time.Until(s.until)))
 	return s
+}
+
+// host is an address without its port.
+func host(remote string) string {
+	h, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote
+	}
+	return h
 }
 
 func (g *Gate) end(s *session) {
@@ -118,32 +146,32 @@ func (g *Gate) drop(id [sha256.Size]byte) {
 
 // enter looks at a password, as fast as who sent it may guess.
 func (g *Gate) enter(w http.ResponseWriter, r *http.Request) {
-	next, from := to(r.PostFormValue("to")), source(r.RemoteAddr)
-	g.mu.Lock()
-	wait := g.tries.wait(from, time.Now())
-	g.mu.Unlock()
-	if wait > 0 {
-		ask(w, http.StatusTooManyRequests, next, "Too many tries: wait "+wait.Round(time.Second).String()+".")
-		return
+	next, from := to(r.PostFormValue("to")), source(r)
+	wait := g.waits(from)
+	secret, err := "", error(nil)
+	if wait == 0 {
+		secret, wait, err = g.check(r.Context(), from, host(r.RemoteAddr), r.PostFormValue("password"))
 	}
-	ok, err := g.check(r.Context(), r.PostFormValue("password"))
-	if err != nil {
+	switch {
+	case err != nil:
 		ask(w, http.StatusServiceUnavailable, next, "Others are trying, too: try again.")
-		return
+	case wait > 0:
+		ask(w, http.StatusTooManyRequests, next, "Too many tries: wait "+max(time.Second, wait.Round(time.Second)).String()+".")
+	case secret == "":
+		g.tell("somebody tried to open the page with a wrong password", "from", r.RemoteAddr)
+		ask(w, http.StatusForbidden, next, "That is not the password.")
+	default:
+		g.tell("somebody opened the page", "from", r.RemoteAddr)
+		http.SetCookie(w, &http.Cookie{Name: cookie, Value: secret, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+			MaxAge: int(longestStay / time.Second)})
+		http.Redirect(w, r, next, http.StatusSeeOther)
 	}
+}
+
+func (g *Gate) waits(from string) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !ok {
-		g.tries.failed(from, time.Now())
-		g.tell("somebody tried to open the page with a wrong password", "from", from)
-		ask(w, http.StatusForbidden, next, "That is not the password.")
-		return
-	}
-	g.tries.forget(from)
-	g.tell("somebody opened the page", "from", from)
-	http.SetCookie(w, &http.Cookie{Name: cookie, Value: g.begin(), Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		MaxAge: int(longestStay / time.Second)})
-	http.Redirect(w, r, next, http.StatusSeeOther)
+	return g.tries.wait(from, time.Now())
 }
 
 func (g *Gate) tell(message string, args ...any) {
@@ -152,22 +180,34 @@ func (g *Gate) tell(message string, args ...any) {
 	}
 }
 
-// check waits for its turn, not for long.
-func (g *Gate) check(ctx context.Context, password string) (bool, error) {
+// check waits for its turn, not for long, and looks at a password then: secret is that of a new session, none for a wrong one. Of guesses
+// that were sent side by side the later ones wait as if they had been sent one after the other.
+func (g *Gate) check(ctx context.Context, from, address, password string) (secret string, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
 	select {
 	case g.checking <- struct{}{}:
 	case <-ctx.Done():
-		return false, errors.New("others are being checked")
+		return "", 0, errors.New("others are being checked")
 	}
 	defer func() { <-g.checking }()
-	return g.Opens(password), nil
+	if wait := g.waits(from); wait > 0 {
+		return "", wait, nil
+	}
+	ok := g.Opens(password)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !ok {
+		g.tries.failed(from, time.Now())
+		return "", 0, nil
+	}
+	g.tries.trust(from)
+	return g.begin(address), 0, nil
 }
 
 // begin makes a session, in the place of the one that has rested longest if there are many; g.mu is held. Who gets one knows the
 // password, so nobody else can drive a visitor out.
-func (g *Gate) begin() (secret string) {
+func (g *Gate) begin(address string) (secret string) {
 	if len(g.sessions) >= mostSessions {
 		var oldest [sha256.Size]byte
 		var seen time.Time
@@ -181,7 +221,7 @@ func (g *Gate) begin() (secret string) {
 	secret = random()
 	id := sha256.Sum256([]byte(secret))
 	now := time.Now()
-	s := &session{form: random(), until: now.Add(longestStay), seen: now, done: make(chan struct{})}
+	s := &session{from: address, form: random(), until: now.Add(longestStay), seen: now, done: make(chan struct{})}
 	s.timer = time.AfterFunc(longestRest, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -199,22 +239,25 @@ func random() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// source is who guesses: an address, or the network that a host of IPv6 chooses its addresses from.
-func source(remote string) string {
-	host, _, err := net.SplitHostPort(remote)
+// source is who guesses: an address, or the network that a host of IPv6 elsewhere chooses its addresses from. A whole house is one such
+// network, so those on the board's own are told apart.
+func source(r *http.Request) string {
+	ip, err := netip.ParseAddr(host(r.RemoteAddr))
 	if err != nil {
-		return remote
+		return host(r.RemoteAddr)
 	}
-	ip, err := netip.ParseAddr(host)
+	ip = ip.Unmap().WithZone("")
+	if ip.Is4() || ip.IsLinkLocalUnicast() || ip.IsPrivate() || ip.IsLoopback() {
+		return ip.String()
+	}
+	network, err := ip.Prefix(64)
 	if err != nil {
-		return host
+		return ip.String()
 	}
-	if ip = ip.Unmap().WithZone(""); ip.Is6() {
-		if p, err := ip.Prefix(64); err == nil {
-			return p.String()
-		}
+	if here, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && network.Contains(here.AddrPort().Addr().Unmap()) {
+		return ip.String()
 	}
-	return ip.String()
+	return network.String()
 }
 
 // ask is the page on which the password is said.
@@ -230,8 +273,12 @@ func ask(w http.ResponseWriter, code int, next, trouble string) {
 		el("p", link("/ca.crt", "The board's certificate"), " tells a browser to trust it.")))
 }
 
-// tries are who has guessed wrong lately, and how long each waits until the next guess. The zero value has seen nobody.
-type tries struct{ by map[string]*guesser }
+// tries are who has guessed wrong in the last hour, and how long each waits until the next guess. When there
+// are as many of those as there is room for, all others wait together. Who has said the password before is never one of them.
+type tries struct {
+	by      map[string]*guesser
+	trusted []string // the last to come is the last
+}
 
 type guesser struct {
 	failed int
@@ -241,22 +288,43 @@ type guesser struct {
 
 const (
 	mostGuessers = 128
+	mostTrusted  = 32
 	freeGuesses  = 3
 	longestWait  = 5 * time.Minute
 	forgetAfter  = time.Hour
+	allOthers    = "*"
 )
 
 // wait is how long a source has to wait now.
 func (t *tries) wait(from string, now time.Time) time.Duration {
-	if g := t.by[from]; g != nil && now.Sub(g.last) < forgetAfter {
+	if g := t.by[t.key(from, now)]; g != nil && now.Sub(g.last) < forgetAfter {
 		return max(0, g.until.Sub(now))
 	}
 	return 0
 }
 
-// failed has the source wait, each time twice as long after some free tries. Of many sources the one is forgotten that has rested longest.
+// key is under what a source is counted.
+func (t *tries) key(from string, now time.Time) string {
+	if t.by[from] != nil || len(t.by) < mostGuessers || slices.Contains(t.trusted, from) || t.idle(now) != "" {
+		return from
+	}
+	return allOthers
+}
+
+// idle is a source that has rested so long that it may begin anew; empty: there is none.
+func (t *tries) idle(now time.Time) string {
+	for name, g := range t.by {
+		if now.Sub(g.last) >= forgetAfter {
+			return name
+		}
+	}
+	return ""
+}
+
+// failed has the source wait, each time twice as long after some free tries.
 func (t *tries) failed(from string, now time.Time) {
-	g := t.by[from]
+	key := t.key(from, now)
+	g := t.by[key]
 	if g == nil || now.Sub(g.last) >= forgetAfter {
 		g = &guesser{}
 	}
@@ -268,17 +336,15 @@ func (t *tries) failed(from string, now time.Time) {
 	if t.by == nil {
 		t.by = map[string]*guesser{}
 	}
-	t.by[from] = g
-	if len(t.by) <= mostGuessers {
-		return
+	if idle := t.idle(now); t.by[key] == nil && len(t.by) >= mostGuessers && idle != "" {
+		delete(t.by, idle)
 	}
-	oldest := ""
-	for name, one := range t.by {
-		if oldest == "" || one.last.Before(t.by[oldest].last) {
-			oldest = name
-		}
-	}
-	delete(t.by, oldest)
+	t.by[key] = g
 }
 
-func (t *tries) forget(from string) { delete(t.by, from) }
+// trust remembers who has said the password.
+func (t *tries) trust(from string) {
+	delete(t.by, from)
+	t.trusted = append(slices.DeleteFunc(t.trusted, func(s string) bool { return s == from }), from)
+	t.trusted = t.trusted[max(0, len(t.trusted)-mostTrusted):]
+}

@@ -1,9 +1,12 @@
 package page
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -147,7 +150,7 @@ func TestGateGuesses(t *testing.T) {
 		for i := range 2 * mostGuessers { // a network of thieves
 			(&visitor{t: t, g: g, from: fmt.Sprintf("198.51.%d.%d", i/256, i%256)}).enter("wrong")
 		}
-		if n := len(g.tries.by); n > mostGuessers {
+		if n := len(g.tries.by); n > mostGuessers+1 {
 			t.Errorf("%d guessers are remembered", n)
 		}
 		for i := range 2 * mostSessions {
@@ -156,9 +159,116 @@ func TestGateGuesses(t *testing.T) {
 		if n := len(g.sessions); n > mostSessions {
 			t.Errorf("%d sessions", n)
 		}
-		if a, b := source("[2001:db8::1]:1"), source("[2001:db8::ffff]:2"); a != b || a == source("[2001:db8:0:1::1]:1") {
-			t.Errorf("%s and %s: a host of IPv6 chooses its addresses", a, b)
+	})
+}
+
+// TestGateSources: who chooses his addresses is one, and who shares a network with others is not all of them.
+func TestGateSources(t *testing.T) {
+	of := func(remote, local string) string {
+		r := httptest.NewRequest("GET", "https://board/", nil)
+		r.RemoteAddr = remote
+		here := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(local))
+		return source(r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, here)))
+	}
+	const far = "[2001:db8:9::1]:443"
+	if a, b := of("[2001:db8::1]:1", far), of("[2001:db8::ffff]:2", far); a != b || a == of("[2001:db8:0:1::1]:1", far) {
+		t.Errorf("%s and %s: a host of IPv6 chooses its addresses", a, b)
+	}
+	for _, pair := range [][3]string{{"[fe80::1%eth0]:1", "[fe80::2%eth0]:1", "[fe80::9]:443"}, {"[fd00::1]:1", "[fd00::2]:1", "[fd00::9]:443"},
+		{"[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::9]:443"}, {"10.0.0.1:1", "10.0.0.2:1", "10.0.0.9:443"}} {
+		if of(pair[0], pair[2]) == of(pair[1], pair[2]) {
+			t.Errorf("%s and %s are one at %s", pair[0], pair[1], pair[2])
 		}
+	}
+	if of("10.0.0.1:1", far) != of("10.0.0.1:2", far) || of("[::ffff:10.0.0.1]:1", far) != of("10.0.0.1:1", far) {
+		t.Error("one address is several")
+	}
+}
+
+// TestGateSideBySide: guesses that are sent together are no more than those that are sent one after the other, from one address or from
+// many.
+func TestGateSideBySide(t *testing.T) {
+	for addresses, most := range map[int]int{1: 24, 200: 3000} {
+		synctest.Test(t, func(t *testing.T) {
+			checked := 0
+			g := NewGate(func(p string) bool {
+				checked++ // one at a time
+				time.Sleep(50 * time.Millisecond)
+				return p == "right"
+			}, nil)
+			owner := &visitor{t: t, g: g, from: "192.0.2.7"}
+			owner.enter("right")
+			for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(max(5, time.Duration(addresses)/5) * time.Second) {
+				var wg sync.WaitGroup
+				for i := range max(10, addresses) {
+					wg.Go(func() { (&visitor{t: t, g: g, from: fmt.Sprintf("198.51.100.%d", i%addresses)}).enter("wrong") })
+				}
+				wg.Wait()
+			}
+			if checked > most {
+				t.Errorf("%d guesses in an hour from %d addresses", checked, addresses)
+			}
+			if got := owner.enter("right"); got != http.StatusSeeOther {
+				t.Errorf("who has said the password before is kept out: %d", got)
+			}
+		})
+	}
+}
+
+// TestGateSessionStays: a cookie that comes from elsewhere, such as a pod that it was shown to, opens nothing.
+func TestGateSessionStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := testGate(t)
+		v := &visitor{t: t, g: g, from: "192.0.2.7"}
+		v.enter("right")
+		if thief := (&visitor{t: t, g: g, from: "10.42.0.9", cookie: v.cookie}); thief.look() == http.StatusTeapot {
+			t.Error("the session opens from another address")
+		}
+		if v.look() != http.StatusTeapot {
+			t.Error("and not from its own any more")
+		}
+		g.end(g.of(&http.Request{Header: http.Header{"Cookie": {v.cookie}}, RemoteAddr: "192.0.2.7:1"}))
+	})
+}
+
+// slow is a visitor who does not read.
+type slow struct {
+	*httptest.ResponseRecorder
+	writing, read chan struct{}
+}
+
+func (s slow) Write(p []byte) (int, error) {
+	s.writing <- struct{}{}
+	<-s.read
+	return len(p), nil
+}
+
+// TestGateSlowReader: one who does not read his answer keeps nobody else waiting.
+func TestGateSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := testGate(t)
+		s := slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+		done := make(chan struct{})
+		go func() {
+			r := httptest.NewRequest("POST", "https://board/enter", strings.NewReader("password=wrong"))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			g.Admit(s, r)
+			close(done)
+		}()
+		<-s.writing
+		began := time.Now()
+		v := &visitor{t: t, g: g, from: "192.0.2.7"}
+		if v.enter("right") != http.StatusSeeOther || v.look() != http.StatusTeapot || time.Since(began) > time.Second {
+			t.Errorf("another waits for %s", time.Since(began))
+		}
+		close(s.read)
+		go func() {
+			for range s.writing {
+			}
+		}()
+		<-done
+		close(s.writing)
+		g.end(g.of(&http.Request{Header: http.Header{"Cookie": {v.cookie}}, RemoteAddr: "192.0.2.7:1"}))
 	})
 }
 
@@ -187,7 +297,7 @@ func TestGateCrowd(t *testing.T) {
 		close(codes)
 		busy := 0
 		for c := range codes {
-			if c == http.StatusServiceUnavailable {
+			if c == http.StatusServiceUnavailable || c == http.StatusTooManyRequests {
 				busy++
 			}
 		}

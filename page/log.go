@@ -3,6 +3,7 @@ package page
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -13,10 +14,11 @@ import (
 )
 
 const (
-	firstLines = 200     // of a log, when it is opened
-	mostLog    = 1 << 20 // bytes of it in a page
-	mostLine   = 8 << 10 // bytes of a line in a stream; what is longer is cut
-	mostBatch  = 64      // lines that are sent together
+	firstLines = 200       // of a log, when it is opened
+	mostLog    = 128 << 10 // bytes of it in a page
+	mostLine   = 8 << 10   // bytes of a line in a stream; what is longer is cut
+	mostBatch  = 64        // lines that are sent together
+	mostSent   = 64 << 10  // bytes of them
 )
 
 // log shows what a container has written, and goes on while it is watched.
@@ -39,7 +41,12 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	if wantsJSON(r) || strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+	if wantsJSON(r) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"lines": strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")})
+		return
+	}
+	if strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write(data)
 		return
@@ -75,6 +82,7 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request, namespace, name st
 	defer quiet.Stop()
 	for {
 		var batch []string
+		size := 0
 		select {
 		case <-ctx.Done():
 			return
@@ -85,16 +93,16 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request, namespace, name st
 			continue
 		case line, open := <-lines:
 			if !open {
-				_ = out.event("end", "the container has ended")
+				_ = out.event("end", "the log has ended")
 				return
 			}
-			batch = append(batch, line)
+			batch, size = append(batch, line), len(line)
 		}
-		for more := true; more && len(batch) < mostBatch; {
+		for more := true; more && len(batch) < mostBatch && size < mostSent; {
 			select {
 			case line, open := <-lines:
 				if more = open; open {
-					batch = append(batch, line)
+					batch, size = append(batch, line), size+len(line)
 				}
 			default:
 				more = false

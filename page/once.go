@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"net"
 	"net/http"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,7 +38,7 @@ func (o *Once) Admit(w http.ResponseWriter, r *http.Request) (Visitor, bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if key := r.URL.Query().Get("key"); r.URL.Path == "/enter" && key != "" && same(key, o.link) {
+	if key := r.URL.Query().Get("key"); r.URL.Path == "/enter" && r.Method == http.MethodGet && key != "" && same(key, o.link) {
 		o.link, o.session, o.form = "", random(), random()
 		http.SetCookie(w, &http.Cookie{Name: onceCookie + port(o.host), Value: o.session, Path: "/", HttpOnly: true,
 			SameSite: http.SameSiteStrictMode})
@@ -66,7 +66,7 @@ func (o *Once) Admit(w http.ResponseWriter, r *http.Request) (Visitor, bool) {
 
 // port tells the cookies of two pages of one machine apart: browsers do not.
 func port(host string) string {
-	_, p, _ := strings.Cut(host, ":")
+	_, p, _ := net.SplitHostPort(host) // a listener's address has one
 	return "-" + p
 }
 

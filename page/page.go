@@ -43,8 +43,9 @@ type Visitor struct {
 type Config struct {
 	API   Asked
 	Guard Guard
-	Acts  bool   // pods can be restarted, boards drained and switched off
-	CA    []byte // certificates that visitors may install; nil: there are none on offer
+	Acts  bool                              // pods can be restarted, boards drained and switched off
+	Told  func(message string, args ...any) // of what is done; nil: nobody is
+	CA    []byte                            // certificates that visitors may install; nil: there are none on offer
 	// Stopping is a context of a request's that ends when the server wants to stop; nil: it is the request's own.
 	Stopping func(context.Context) context.Context
 }
@@ -337,23 +338,41 @@ func (v *visit) lines(kind *api.Kind, objs []api.Object, wide bool, leads func(a
 	return head, out
 }
 
-// list is all objects of a kind, in the order of their names; none where the control plane has no such kind.
-func (v *visit) list(kind *api.Kind, sel api.Selection) ([]api.Object, error) {
+// list is objects of a kind, in the order of their names, mostObjects of them at most; of how many it says besides.
+func (v *visit) list(kind *api.Kind, sel api.Selection) (objs []api.Object, of int, err error) {
+	err = v.each(kind, sel, func(o api.Object) {
+		if of++; len(objs) < mostObjects {
+			objs = append(objs, o)
+		}
+	})
+	sort.Slice(objs, func(i, j int) bool {
+		a, b := objs[i], objs[j]
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName())) < 0
+	})
+	return objs, of, err
+}
+
+// each looks at all objects of a kind, a page of them at a time; there are none where the control plane has no such kind, or does not show
+// it.
+func (v *visit) each(kind *api.Kind, sel api.Selection, do func(api.Object)) error {
 	if kind.Namespaced && sel.Namespace == "" {
 		sel.Namespace = v.query.Get("namespace")
 	}
-	page, err := v.api.List(v.ctx, kind, api.ListOptions{Selection: sel, Limit: mostObjects})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	for next := ""; ; {
+		page, err := v.api.List(v.ctx, kind, api.ListOptions{Selection: sel, Limit: mostObjects, Continue: next})
+		if missing(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, o := range page.Items {
+			do(o)
+		}
+		if next = page.Continue; next == "" {
+			return nil
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	sort.Slice(page.Items, func(i, j int) bool {
-		a, b := page.Items[i], page.Items[j]
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName())) < 0
-	})
-	return page.Items, nil
 }
 
 // mostObjects is how many of a kind are shown at once.

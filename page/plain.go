@@ -82,7 +82,7 @@ func ended(name string, e *corev1.ContainerStateTerminated) (says, do string) {
 	case e.ExitCode == 126 || e.ExitCode == 127:
 		return fmt.Sprintf("%s ended with code %d: %s", name, e.ExitCode, cmp.Or(e.Message, "its command cannot be run")),
 			"Look at command and args, and whether the image has that program."
-	case e.ExitCode > 128:
+	case e.ExitCode > 128 && e.ExitCode <= 128+64:
 		return fmt.Sprintf("%s ended with code %d (signal %d)", name, e.ExitCode, e.ExitCode-128), "Read its log."
 	}
 	return fmt.Sprintf("%s ended with code %d", name, e.ExitCode), "Read its log."
@@ -100,6 +100,7 @@ func unplaced(pod *corev1.Pod) (says, do string) {
 	for part, remedy := range map[string]string{
 		"Insufficient":       "Lower its requests, or stop something else.",
 		"taint":              "Give it a toleration, or take the taint off the node.",
+		"node.kubernetes.io": "Look at what is wrong with the node: the taint is the board's own word for that, and goes when it is well.",
 		"unschedulable":      "'kubectl uncordon' lets pods come to a node again.",
 		"PersistentVolume":   "Look at its claims.",
 		"affinity":           "Look at its nodeSelector and affinity, and at the labels of the nodes.",

@@ -46,26 +46,43 @@ function follow(main, from) {
   stream.addEventListener("trouble", (e) => say(read(e)));
   stream.addEventListener("gone", (e) => { stream.close(); say(read(e)); });
   const log = document.getElementById("log");
-  stream.addEventListener("lines", () => { log.textContent = ""; say("live"); });
+  let signs = 0;
+  stream.addEventListener("lines", () => { log.textContent = ""; signs = 0; say("live"); });
   stream.addEventListener("more", (e) => {
     const down = log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
-    log.append(document.createTextNode(read(e).join("\n") + "\n"));
-    while (log.childNodes.length > 500) log.firstChild.remove();
+    const text = read(e).join("\n") + "\n";
+    log.append(document.createTextNode(text));
+    for (signs += text.length; signs > 1e6 && log.childNodes.length > 1;) { signs -= log.firstChild.length; log.firstChild.remove(); }
     if (down) log.scrollTop = log.scrollHeight;
     say("live");
   });
   stream.addEventListener("end", (e) => { stream.close(); say(read(e)); });
   stream.onerror = () => say(stream.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting…");
-  window.addEventListener("pagehide", () => stream.close());
+  return stream;
 }
 
 document.addEventListener("submit", (e) => {
   const ask = e.target.dataset.confirm;
-  if (ask && !confirm(ask)) e.preventDefault();
+  if (!ask) return;
+  if (!confirm(ask)) { e.preventDefault(); return; }
+  const sure = document.createElement("input");
+  sure.type = "hidden"; sure.name = "sure"; sure.value = "yes";
+  e.target.append(sure);
 });
 
 if (document.body.dataset.to) location.replace(document.body.dataset.to);
 times(document);
 const log = document.getElementById("log");
 if (log) log.scrollTop = log.scrollHeight;
-if (document.body.dataset.live) follow(document.getElementById("main"), document.body.dataset.live);
+// A page that nobody sees is not kept up to date: browsers have few connections for each address.
+if (document.body.dataset.live) {
+  let stream = null;
+  const look = () => {
+    if (document.hidden) { stream?.close(); stream = null; say("not live: hidden"); }
+    else stream ??= follow(document.getElementById("main"), document.body.dataset.live);
+  };
+  document.addEventListener("visibilitychange", look);
+  window.addEventListener("pagehide", () => { stream?.close(); stream = null; });
+  window.addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
+  look();
+}

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -49,6 +50,7 @@ type Table struct {
 	Kind    string     `json:"kind"`
 	Columns []string   `json:"columns"`
 	Rows    [][]string `json:"rows"`
+	Of      int        `json:"of"` // how many there are
 
 	head  []string
 	lines [][]any
@@ -58,7 +60,7 @@ func (t Tables) title() string { return t.Title }
 
 func (t Tables) sections(*visit) (out []section) {
 	for _, k := range t.Kinds {
-		out = append(out, section{id: strings.ToLower(k.Kind), head: k.Kind, body: rows(k.head, k.lines)})
+		out = append(out, section{id: strings.ToLower(k.Kind), head: k.Kind, body: k.markup()})
 	}
 	return out
 }
@@ -68,18 +70,26 @@ func tables(title string, kinds []*api.Kind) func(*visit) (answer, error) {
 	return func(v *visit) (answer, error) {
 		out := Tables{Title: title}
 		for _, k := range kinds {
-			objs, err := v.list(k, api.Selection{})
+			objs, of, err := v.list(k, api.Selection{})
 			if err != nil {
 				return nil, err
 			}
-			out.Kinds = append(out.Kinds, v.table(k, objs, nil))
+			out.Kinds = append(out.Kinds, v.table(k, objs, of, nil))
 		}
 		return out, nil
 	}
 }
 
-func (v *visit) table(k *api.Kind, objs []api.Object, leads func(api.Object) string) Table {
-	t := Table{Kind: k.Name + "s", Rows: [][]string{}}
+func (t Table) markup() markup {
+	more := markup("")
+	if t.Of > len(t.lines) {
+		more = el("p", class("none"), fmt.Sprintf("The first %d of %d are shown.", len(t.lines), t.Of))
+	}
+	return el("div", rows(t.head, t.lines), more)
+}
+
+func (v *visit) table(k *api.Kind, objs []api.Object, of int, leads func(api.Object) string) Table {
+	t := Table{Kind: k.Name + "s", Rows: [][]string{}, Of: of}
 	if strings.HasSuffix(k.Name, "s") {
 		t.Kind = k.Name + "es"
 	}
@@ -130,26 +140,30 @@ func (p Pods) sections(*visit) []section {
 	if len(p.Troubles) > 0 {
 		out = append(out, section{"troubles", "Troubles", troubles(p.Troubles)})
 	}
-	return append(out, section{"pods", "Pods", rows(p.head, p.lines)})
+	return append(out, section{"pods", "Pods", p.markup()})
 }
 
 func lookAtPods(v *visit) (answer, error) {
-	objs, err := v.list(api.Pods, api.Selection{})
-	if err != nil {
-		return nil, err
-	}
-	return Pods{Table: v.table(api.Pods, objs, podPath), Troubles: podTroubles(objs, v.now)}, nil
+	var troubles []Trouble
+	var objs []api.Object
+	of := 0
+	err := v.each(api.Pods, api.Selection{}, func(o api.Object) {
+		if of++; of <= mostObjects {
+			objs = append(objs, o)
+		}
+		if t := troubleOf(o, v.now); t != nil {
+			troubles = append(troubles, *t)
+		}
+	})
+	return Pods{Table: v.table(api.Pods, objs, of, podPath), Troubles: troubles}, err
 }
 
-func podTroubles(objs []api.Object, now time.Time) (out []Trouble) {
-	for _, o := range objs {
-		if pod, ok := o.(*corev1.Pod); ok {
-			if t := podTrouble(pod, now); t != nil {
-				out = append(out, *t)
-			}
-		}
+func troubleOf(o api.Object, now time.Time) *Trouble {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return nil
 	}
-	return out
+	return podTrouble(pod, now)
 }
 
 // mostTroubles is how many are shown at once.
@@ -188,6 +202,7 @@ type Pod struct {
 	Node       string      `json:"node,omitempty"`
 	Address    string      `json:"address,omitempty"`
 	Status     string      `json:"status"`
+	MadeBy     string      `json:"madeBy,omitempty"` // what makes another when it goes; empty: nothing does
 	Age        string      `json:"age"`
 	Trouble    *Trouble    `json:"trouble,omitempty"`
 	Containers []Container `json:"containers"`
@@ -222,6 +237,9 @@ func lookAtPod(v *visit) (answer, error) {
 	}
 	out := Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName, Address: pod.Status.PodIP, Trouble: podTrouble(pod, v.now)}
 	cells, _ := v.plainLines(api.Pods, []api.Object{pod})
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		out.MadeBy = owner.Kind + " " + owner.Name
+	}
 	out.Status, out.Age = cells[0][3], cells[0][len(cells[0])-1]
 	for i, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, c := range list {
@@ -260,9 +278,13 @@ func (p Pod) sections(v *visit) []section {
 	if p.Trouble != nil {
 		out = append(out, section{"troubles", "Troubles", troubles([]Trouble{*p.Trouble})})
 	}
-	about := []any{facts("Namespace", p.Namespace, "Node", p.Node, "Address", p.Address, "Status", p.Status, "Age", p.Age)}
+	about := []any{facts("Namespace", p.Namespace, "Made by", p.MadeBy, "Node", p.Node, "Address", p.Address, "Status", p.Status, "Age", p.Age)}
 	if v.acts {
-		about = append(about, form("/act/delete", v.form, "Delete this pod? What made it makes another.", hidden("namespace", p.Namespace),
+		next := "Nothing makes another: it is gone for good."
+		if p.MadeBy != "" {
+			next = p.MadeBy + " makes another."
+		}
+		about = append(about, form("/act/delete", v.form, "Delete pod "+p.Name+"? "+next, hidden("namespace", p.Namespace),
 			hidden("name", p.Name), button("Delete pod", "grave")))
 	}
 	var lines [][]any
@@ -304,16 +326,16 @@ const mostEvents = 100
 
 // events are the newest first.
 func (v *visit) events(sel fields.Selector, namespace string) ([]Event, error) {
-	objs, err := v.list(api.Events, api.Selection{Namespace: namespace, Fields: sel})
-	if err != nil {
-		return nil, err
-	}
 	type one struct {
 		at time.Time
 		e  *corev1.Event
 	}
 	var all []one
-	for _, o := range objs {
+	newest := func() {
+		sort.SliceStable(all, func(i, j int) bool { return all[i].at.After(all[j].at) })
+		all = all[:min(len(all), mostEvents)]
+	}
+	err := v.each(api.Events, api.Selection{Namespace: namespace, Fields: sel}, func(o api.Object) {
 		if e, ok := o.(*corev1.Event); ok {
 			at := e.LastTimestamp.Time
 			if e.Series != nil {
@@ -322,12 +344,17 @@ func (v *visit) events(sel fields.Selector, namespace string) ([]Event, error) {
 			if at.IsZero() {
 				at = cmp.Or(e.EventTime.Time, e.CreationTimestamp.Time)
 			}
-			all = append(all, one{at, e})
+			if all = append(all, one{at, e}); len(all) > 4*mostEvents {
+				newest()
+			}
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
-	sort.SliceStable(all, func(i, j int) bool { return all[i].at.After(all[j].at) })
+	newest()
 	out := []Event{}
-	for _, o := range all[:min(len(all), mostEvents)] {
+	for _, o := range all {
 		of := o.e.InvolvedObject.Kind + " " + o.e.InvolvedObject.Name
 		out = append(out, Event{At: o.at.UTC().Format(time.RFC3339), Warning: o.e.Type == corev1.EventTypeWarning, Of: of, Reason: o.e.Reason,
 			Message: o.e.Message, Count: o.e.Count})

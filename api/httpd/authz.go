@@ -106,6 +106,9 @@ func (auth *authorizer) authorize(ctx context.Context, u api.User, a attributes)
 	if allowed(u, a) {
 		return nil
 	}
+	if isPage(u) {
+		return forbidden(u, a, "")
+	}
 	_, ok, err := auth.granted(ctx, u, a)
 	if err == nil && !ok {
 		err = forbidden(u, a, "")

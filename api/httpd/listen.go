@@ -19,7 +19,8 @@ import (
 // Listener is where connections to a Server come from, and how their peers are known.
 type Listener struct {
 	net.Listener
-	tls *tls.Config // nil where caller names the peer
+	tls     *tls.Config // nil where caller names the peer
+	streams uint32      // of HTTP/2 on one connection; 0: maxStreams
 	// caller names the peer of a connection without TLS, or says why it is turned away.
 	caller func(net.Conn) (api.User, error)
 }
@@ -129,7 +130,7 @@ func Strangers(l net.Listener, conf *tls.Config) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.tls = conf.Clone()
+	out.tls, out.streams = conf.Clone(), strangersStreams
 	out.tls.ClientAuth, out.tls.ClientCAs = tls.NoClientCert, nil
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,6 +28,8 @@ const (
 	idleTime   = 60 * time.Second
 	maxHeader  = 16 << 10
 	maxStreams = 64 // of HTTP/2 on one connection
+
+	strangersStreams = 16 // on one of a Strangers listener
 )
 
 type stoppingKey struct{}
@@ -93,7 +96,8 @@ func (s *Server) server(stop context.Context, l *Listener) *http.Server {
 		Handler:           s.Handler,
 		TLSConfig:         l.tls.Clone(),
 		Protocols:         &protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: int(cmp.Or(l.streams, maxStreams)), SendPingTimeout: 30 * time.Second,
+			PingTimeout: 15 * time.Second},
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,

@@ -743,7 +743,7 @@ func TestCutAfterKept(t *testing.T) {
 	n.Close()
 	before, err := os.ReadFile(next)
 	must(t, err)
-	n = open(t, c)
+	open(t, c)
 	if after, err := os.ReadFile(next); err != nil || !waits || !slices.Equal(before, after) {
 		t.Error("the key of a request that waits is gone:", err)
 	}

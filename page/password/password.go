@@ -114,6 +114,9 @@ func Hide(config []byte, above ...string) ([]byte, error) {
 	if n == nil || n.Kind != yaml.ScalarNode || IsHash(n.Value) || n.Value == "" {
 		return nil, nil
 	}
+	if n.ShortTag() != "!!str" {
+		return nil, errors.New("page.password: put it in quotes")
+	}
 	hash, err := Make(n.Value)
 	if err != nil {
 		return nil, fmt.Errorf("page.password: %w", err)

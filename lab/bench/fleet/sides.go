@@ -20,7 +20,7 @@ import (
 )
 
 // errNotBuilt: there is no other side to compare with.
-var errNotBuilt = errors.New("Kubernetes' own control plane is not built: run lab/original/build.sh, which takes minutes")
+var errNotBuilt = errors.New("no control plane of Kubernetes' own is built: run lab/original/build.sh, which takes minutes")
 
 // openLedge starts ledge's control plane, without a node of its own, and its boards.
 func (b *bench) openLedge(ctx context.Context, g *errgroup.Group) (*side, func() error, error) {

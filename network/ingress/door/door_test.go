@@ -193,15 +193,16 @@ func TestWhoAsks(t *testing.T) {
 	r := open(t, 100)
 	r.lead(at(backend(t, false, func(w http.ResponseWriter, q *http.Request) {
 		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Real-Ip", "Forwarded",
-			"X_forwarded_for", "Proxy", "X-Mine"} {
+			"X_forwarded_for", "Proxy", "X-Mine", "Cookie"} {
 			fmt.Fprintf(w, "%s ", q.Header.Get(name))
 		}
 		fmt.Fprintf(w, "%s %s", q.Host, q.RequestURI)
 	})), nil)
 	lies := []string{"X-Forwarded-For", "6.6.6.6", "X-Forwarded-Proto", "ftp", "X-Forwarded-Host", "evil", "X-Forwarded-Port", "1", "X-Real-Ip",
-		"6.6.6.6", "Forwarded", "for=6.6.6.6", "X_forwarded_for", "6.6.6.6", "Proxy", "http://evil", "X-Mine", "kept"}
+		"6.6.6.6", "Forwarded", "for=6.6.6.6", "X_forwarded_for", "6.6.6.6", "Proxy", "http://evil", "X-Mine", "kept", "Cookie",
+		"a=1; __Host-ledge=secret; b=2"} // the cookie of the board's page is nobody else's
 	for scheme, port := range map[string]string{"http": "80", "https": "443"} {
-		want := "127.0.0.1 " + scheme + " a.test " + port + " 127.0.0.1    kept a.test /a%2Fb?q=%zz"
+		want := "127.0.0.1 " + scheme + " a.test " + port + " 127.0.0.1    kept a=1; b=2 a.test /a%2Fb?q=%zz"
 		for name, protocol := range map[string]func(*http.Protocols){"HTTP/1.1": one, "HTTP/2": two} {
 			if _, got, _ := r.ask(r.client(protocol), "GET", scheme+"://a.test/a%2Fb?q=%zz", nil, lies...); got != want {
 				t.Errorf("%s, %s:\n got %q\nwant %q", scheme, name, got, want)

@@ -168,6 +168,7 @@ func rewrite(r *httputil.ProxyRequest) {
 			delete(r.Out.Header, name)
 		}
 	}
+	keepOwnCookie(r.Out)
 	r.SetXForwarded()
 	port := "80"
 	if r.In.TLS != nil {
@@ -178,6 +179,23 @@ func rewrite(r *httputil.ProxyRequest) {
 	r.Out.Host = r.In.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the endpoint is chosen with each try
+}
+
+// pageCookie is by which the board's page knows its visitor (package page). Browsers send it to every port of the board's name, so to this
+// pod, too, and no further.
+const pageCookie = "__Host-ledge"
+
+func keepOwnCookie(r *http.Request) {
+	if !strings.Contains(strings.Join(r.Header.Values("Cookie"), ";"), pageCookie+"=") {
+		return
+	}
+	all := r.Cookies()
+	r.Header.Del("Cookie")
+	for _, c := range all {
+		if c.Name != pageCookie {
+			r.AddCookie(c)
+		}
+	}
 }
 
 // RoundTrip asks endpoints until one takes the connection. Before that nothing of the request has been sent.
