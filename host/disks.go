@@ -49,14 +49,21 @@ func findDisks(sys, dev string) ([]disk, error) {
 	return found, nil
 }
 
-func readLabel(device string) (label string, fat bool, err error) {
+// readHead reads where file systems say what they are.
+func readHead(device string) ([]byte, error) {
 	f, err := os.Open(device)
 	if err != nil {
-		return "", false, err
+		return nil, err
 	}
 	defer f.Close()
 	head := make([]byte, 2048)
-	if _, err := io.ReadFull(f, head); err != nil {
+	_, err = io.ReadFull(f, head)
+	return head, err
+}
+
+func readLabel(device string) (label string, fat bool, err error) {
+	head, err := readHead(device)
+	if err != nil {
 		return "", false, err
 	}
 	label, fat = volumeLabel(head)
