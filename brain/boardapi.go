@@ -147,8 +147,8 @@ func (b *boardAPI) listDisks() (out []board.Disk) {
 		o := board.Disk{Name: d.Name, Label: d.Label, Device: d.Device}
 		if d.Err != nil {
 			o.Trouble = d.Err.Error()
-		} else if why := d.Shelf.CanSize(); why != nil {
-			o.Unsized = why.Error()
+		} else if d.Unsized != nil {
+			o.Unsized = d.Unsized.Error()
 		}
 		out = append(out, o)
 	}

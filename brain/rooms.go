@@ -214,12 +214,14 @@ func (b *Brain) openAgent() error {
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: func() (begun, ended time.Time) { return b.power.last() },
 		NoPodNetwork: b.Bridge == place.NoBridge,
 		Unconfined:   b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
-	if n := len(b.File.Disks); n > 0 && b.rims.Disks != nil {
-		list := make([]claims.Disk, n)
+	if b.rims.Disks != nil { // also without the key: what an earlier configuration has mounted is unmounted
+		list := make([]claims.Disk, len(b.File.Disks))
 		for i, d := range b.File.Disks {
 			list[i] = claims.Disk(d)
 		}
-		cfg.Disks, cfg.DiskGone = claims.NewDisks(list, b.RunDir, b.Name, b.rims.Disks, nil), b.rims.DiskGone
+		if cfg.Disks = claims.NewDisks(list, b.RunDir, b.Name, b.rims.Disks, nil); len(list) > 0 {
+			cfg.DiskGone = b.rims.DiskGone
+		}
 	}
 	cfg.Handed = b.fences.handed
 	cfg.Questions = b.questions

@@ -1,7 +1,10 @@
 package claims
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,20 +25,51 @@ type slot struct {
 	stick         string
 	in, torn      bool // plugged in; pulled out while it was mounted
 	mountedAt, is string
+	label         string // of the stick; empty: the one that is looked for
+	refused       error
+	finds         int
 }
 
 func (s *slot) Find(label string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.in {
+	s.finds++
+	if s.refused != nil {
+		return "", s.refused
+	}
+	if !s.in || s.label != "" && s.label != label {
 		return "", errors.New("no disk has a partition labelled " + label)
 	}
 	return "/dev/sda1", nil
 }
 
+func (s *slot) Refuse(_ string, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = why
+}
+
+func (s *slot) Label(string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.label, "DATA"), nil
+}
+
+func (s *slot) Below(dir string) (mounted []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.HasPrefix(s.mountedAt, dir+"/") {
+		mounted = append(mounted, s.mountedAt)
+	}
+	return mounted, nil
+}
+
 func (s *slot) Mount(device, at string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	s.mountedAt, s.is, s.torn = at, device, false
 	return os.Rename(s.stick, at)
 }
@@ -50,7 +84,7 @@ func (s *slot) Unmount(at string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mountedAt = ""
-	return os.Rename(at, s.stick)
+	return errors.Join(os.Rename(at, s.stick), os.Mkdir(at, 0o700)) // an empty mount point is left
 }
 
 func (s *slot) plug(in bool) {
@@ -182,9 +216,214 @@ func TestDisksWithLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.plug(true)
-	d.look()
-	if got := d.States()[0]; got.Err == nil || !strings.Contains(got.Err.Error(), "no directory") || s.mountedAt != "" {
+	d.list[0].look()
+	if got := d.States()[0]; got.Err == nil || !strings.Contains(got.Err.Error(), "no directory") || s.mountedAt != "" || s.refused == nil {
 		t.Errorf("%v, mounted at %q", got.Err, s.mountedAt)
+	}
+}
+
+// TestUnmountedByHand: somebody unmounts a disk between two looks. Nothing is made in the empty mount point, no volume goes whose directory
+// is not seen, and the disk is mounted again.
+func TestUnmountedByHand(t *testing.T) { // N-13.17
+	synctest.Test(t, func(t *testing.T) {
+		r, s, d := onDisk(t)
+		s.plug(true)
+		stop := r.live(d)
+		c := r.claimOn("usb", "first")
+		passes()
+		at, name, place := d.States()[0].Shelf, api.VolumeFor(c), d.list[0].place
+		if lies(t, at) != name {
+			t.Fatalf("on the disk: %s", lies(t, at))
+		}
+		r.bind(c)
+		r.release(name)
+		time.Sleep(time.Second)
+		if err := s.Unmount(place); err != nil {
+			t.Fatal(err)
+		}
+		s.plug(false)
+		r.claimOn("usb", "second")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if err := at.Make("third", 1<<20); !errors.Is(err, errUnmounted) && !errors.Is(err, errGone) {
+			t.Errorf("made in an empty mount point: %v", err)
+		}
+		if list, err := os.ReadDir(place); err != nil || len(list) > 0 {
+			t.Errorf("in the empty mount point: %v %v", list, err)
+		}
+		v, err := api.Get[*corev1.PersistentVolume](t.Context(), r.client, api.PersistentVolumes, "", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Finalizers = []string{api.CardFinalizer} // it is in use no more, and is to go
+		if _, err := api.Update(t.Context(), r.client, api.PersistentVolumes, v); err != nil {
+			t.Fatal(err)
+		}
+		passes()
+		if got := r.volumes(); !strings.HasPrefix(got, "first") {
+			t.Errorf("the volume went and its data stay: %q", got)
+		}
+		s.plug(true)
+		passes()
+		if strings.Contains(lies(t, at), name) || strings.Contains(r.volumes(), "first") {
+			t.Errorf("on the disk %s, volumes %s", lies(t, at), r.volumes())
+		}
+		stop()
+	})
+}
+
+// release deletes a volume, which something protects still.
+func (r *rig) release(name string) {
+	r.t.Helper()
+	if _, err := r.client.Delete(r.t.Context(), api.PersistentVolumes, "", name, api.DeleteOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestOtherConfiguration: a brain that starts again with another configuration keeps nothing mounted that is not in it.
+func TestOtherConfiguration(t *testing.T) {
+	_, s, d := onDisk(t)
+	s.plug(true)
+	s.label = "DATA"
+	d.list[0].look()
+	run := filepath.Dir(d.top)
+	again := NewDisks([]Disk{{"usb", "DATA"}}, run, "a", s, newPlayed())
+	if again.list[0].look(); again.States()[0].Err != nil || s.finds != 1 {
+		t.Errorf("the same again: %v, found %d times", again.States()[0].Err, s.finds)
+	}
+	other := NewDisks([]Disk{{"usb", "OTHER"}}, run, "a", s, newPlayed())
+	if other.list[0].look(); other.States()[0].Err == nil || s.mountedAt != "" {
+		t.Errorf("another label: %+v, mounted at %q", other.States()[0], s.mountedAt)
+	}
+	again.list[0].look()
+	if err := again.clear(); err != nil || s.mountedAt != again.list[0].place {
+		t.Errorf("%v, mounted at %q", err, s.mountedAt)
+	}
+	renamed := NewDisks([]Disk{{"ssd", "DATA"}}, run, "a", s, newPlayed())
+	if err := renamed.clear(); err != nil || s.mountedAt != "" {
+		t.Errorf("another name: %v, mounted at %q", err, s.mountedAt)
+	}
+}
+
+// stuck is a disk that does not return from a call any more.
+type stuck struct {
+	*played
+	mu   sync.Mutex
+	hold chan struct{}
+}
+
+func (s *stuck) On(f *os.File) error {
+	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	if hold != nil && filepath.Base(f.Name()) == "usb" {
+		<-hold
+	}
+	return s.played.On(f)
+}
+
+// TestDiskHangs: claims of the card are made and removed, people get their answers, and who waits for the disk is told.
+func TestDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s, _ := onDisk(t)
+		h := &stuck{played: newPlayed()}
+		d := NewDisks([]Disk{{"usb", "DATA"}}, t.TempDir(), "a", s, h)
+		s.plug(true)
+		come := 0
+		d.OnCome(func() { come++ })
+		l := New(Config{Client: r.client, Node: "a", Shelf: r.shelf, Disks: d, Events: r.events, Retry: 10 * time.Second})
+		end, done := make(chan struct{}), make(chan error, 1)
+		go func() { done <- l.Run(untilClosed(t, end)) }()
+		on := r.claimOn("usb", "data")
+		passes()
+		r.bind(on)
+		passes()
+		h.mu.Lock()
+		h.hold = make(chan struct{})
+		h.mu.Unlock()
+		for _, name := range []string{"one", "two"} {
+			c := r.claimOn("local", name)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if !strings.Contains(lies(t, r.shelf), api.VolumeFor(c)) {
+				t.Errorf("on the card lies %q", lies(t, r.shelf))
+			}
+			r.bind(c)
+		}
+		if err := d.Absent(d.States()[0].Shelf.Path("x")); !errors.Is(err, errMute) || !strings.Contains(r.events.all(), "DiskAbsent data") {
+			t.Errorf("%v; %s", err, r.events.all())
+		}
+		begun := time.Now()
+		for _, v := range l.Volumes() {
+			l.Use(v)
+		}
+		if states := l.Disks(); !errors.Is(states[0].Err, errMute) || time.Since(begun) > 2*askIn {
+			t.Errorf("%v after %v", states[0].Err, time.Since(begun))
+		}
+		gone := l.Volumes()[len(l.Volumes())-1]
+		if gone.Spec.ClaimRef.Name == "data" {
+			gone = l.Volumes()[0]
+		}
+		r.release(gone.Name)
+		v, err := api.Get[*corev1.PersistentVolume](t.Context(), r.client, api.PersistentVolumes, "", gone.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Finalizers = []string{api.CardFinalizer}
+		if _, err := api.Update(t.Context(), r.client, api.PersistentVolumes, v); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if strings.Contains(lies(t, r.shelf), gone.Name) || strings.Contains(r.volumes(), gone.Spec.ClaimRef.Name) {
+			t.Errorf("not removed: %s, %s", lies(t, r.shelf), r.volumes())
+		}
+		close(h.hold)
+		h.mu.Lock()
+		h.hold = nil
+		h.mu.Unlock()
+		passes()
+		c := r.claimOn("usb", "more")
+		passes()
+		if got := lies(t, d.States()[0].Shelf); !strings.Contains(got, api.VolumeFor(c)) || l.Disks()[0].Err != nil {
+			t.Errorf("it answers again: %q, %v", got, l.Disks()[0].Err)
+		}
+		close(end)
+		if err := <-done; err != nil || come != 1 {
+			t.Errorf("%v, it has come %d times", err, come)
+		}
+	})
+}
+
+// TestDiskOfAStranger: what a power cut left half-made is out of the way before anybody makes something, and a directory with more in it
+// than any board ever makes is not read to its end.
+func TestDiskOfAStranger(t *testing.T) {
+	_, s, d := onDisk(t)
+	half := filepath.Join(s.stick, "ledge-claims.a", newPrefix+"pvc-x")
+	if err := os.MkdirAll(filepath.Join(half, "deep"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.plug(true)
+	d.list[0].look()
+	shelf := d.States()[0].Shelf
+	if err := d.States()[0].Err; err != nil || lies(t, shelf) != gonePrefix+newPrefix+"pvc-x" {
+		t.Fatalf("%v, %s", err, lies(t, shelf))
+	}
+	if err := errors.Join(shelf.Make("pvc-x", 1<<20), shelf.Sweep(gonePrefix)); err != nil || lies(t, shelf) != "pvc-x" {
+		t.Errorf("%v, %s", err, lies(t, shelf))
+	}
+	if err := s.Unmount(s.mountedAt); err != nil {
+		t.Fatal(err)
+	}
+	shelf.most = 20
+	for i := range shelf.most + 1 {
+		if err := os.WriteFile(filepath.Join(s.stick, "ledge-claims.a", fmt.Sprint("n", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.list[0].look()
+	if err := d.States()[0].Err; err == nil || !strings.Contains(err.Error(), "too much") || s.mountedAt != "" {
+		t.Errorf("%v, mounted at %q", err, s.mountedAt)
 	}
 }
 

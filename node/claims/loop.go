@@ -18,6 +18,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,14 +56,14 @@ type Loop struct {
 	volumes *api.View[*corev1.PersistentVolume]
 	claims  *api.View[*corev1.PersistentVolumeClaim]
 	wake    chan struct{}
-	swept   chan struct{} // capacity 1: there may be something to sweep
-
-	classes map[string]*storagev1.StorageClass // of this pass
-	said    map[string]string                  // by volume: what its owner was told last
-	backAt  map[string]time.Time               // by volume: when its claim was given back last
-	strays  map[string]bool                    // that were told of
-	near    map[string]bool                    // volumes that are nearly full, and told of
+	swept   map[string]chan struct{} // by disk, each of capacity 1: there may be something to sweep
+	near    map[string]bool          // volumes that are nearly full, and told of
 	errors  grumble.Once
+
+	mu     sync.Mutex           // of what the passes at all places have
+	said   map[string]string    // by volume: what its owner was told last
+	backAt map[string]time.Time // by volume: when its claim was given back last
+	strays map[string]bool      // that were told of
 }
 
 // New prepares a Loop.
@@ -71,10 +72,13 @@ func New(cfg Config) *Loop {
 		cfg.Retry = 10 * time.Second
 	}
 	here := api.Selection{Fields: fields.OneTermEqualSelector(api.NodeField, cfg.Node)}
-	l := &Loop{cfg: cfg, wake: make(chan struct{}, 1), swept: make(chan struct{}, 1), said: map[string]string{},
+	l := &Loop{cfg: cfg, wake: make(chan struct{}, 1), swept: map[string]chan struct{}{}, said: map[string]string{},
 		backAt: map[string]time.Time{}, strays: map[string]bool{}, near: map[string]bool{},
 		volumes: api.NewView[*corev1.PersistentVolume](cfg.Client, api.PersistentVolumes, here),
 		claims:  api.NewView[*corev1.PersistentVolumeClaim](cfg.Client, api.PersistentVolumeClaims, here)}
+	for _, p := range l.places() {
+		l.swept[p.disk] = make(chan struct{}, 1)
+	}
 	l.volumes.Tell(l.wake)
 	l.claims.Tell(l.wake)
 	return l
@@ -94,7 +98,12 @@ func (l *Loop) Run(ctx context.Context) error {
 		slog.Warn("what a power cut left of claims stays for now", "err", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.sweep(ctx) })
+	for _, p := range l.places() {
+		g.Go(func() error {
+			leaveStuck(ctx, func() { l.sweep(ctx, p) })
+			return nil
+		})
+	}
 	g.Go(func() error { return l.watchDisks(ctx) })
 	if !l.awaitAny(ctx) {
 		return g.Wait()
@@ -186,11 +195,11 @@ func (l *Loop) watchRoom(volumes []*corev1.PersistentVolume) {
 	maps.DeleteFunc(l.near, func(name string, _ bool) bool { return !here[name] })
 }
 
-// sweep deletes what was removed. That may take long, and holds up nobody.
-func (l *Loop) sweep(ctx context.Context) error {
+// sweep deletes what was removed at a place. That may take long, and holds up nobody.
+func (l *Loop) sweep(ctx context.Context, p place) {
 	var failed grumble.Once
 	for {
-		err := l.sweepAll()
+		err := p.sweep()
 		failed.About("removed claims still take room", err)
 		poke(l.wake)
 		var again <-chan time.Time
@@ -199,8 +208,8 @@ func (l *Loop) sweep(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-l.swept:
+			return
+		case <-l.swept[p.disk]:
 		case <-again:
 		}
 	}
@@ -215,18 +224,22 @@ func poke(c chan struct{}) {
 
 // pass does what there is to do now, on the card and on each disk.
 func (l *Loop) pass(ctx context.Context) error {
-	defer l.cfg.Disks.hold()()
-	volumes, claims := l.volumes.List(), l.claims.List()
-	l.forget(claims, volumes)
-	if err := l.readClasses(ctx, volumes, claims); err != nil {
+	w := World{Volumes: l.volumes.List(), Claims: l.claims.List()}
+	l.forget(w.Claims, w.Volumes)
+	var err error
+	if w.Classes, err = l.readClasses(ctx, w.Volumes, w.Claims); err != nil {
 		return err
 	}
 	places := l.places()
-	var errs []error
-	for _, p := range places {
-		errs = append(errs, l.passOf(ctx, p, volumes, claims))
+	all := append(slices.Clone(places), unknown(w.Classes, places)...)
+	errs := make([]error, len(all))
+	var g sync.WaitGroup
+	for i, p := range all[1:] {
+		g.Go(func() { errs[i+1] = l.passOnDisk(ctx, p, w) })
 	}
-	for _, v := range volumes {
+	errs[0] = l.passOf(ctx, all[0], w)
+	g.Wait()
+	for _, v := range w.Volumes {
 		if v.Annotations[api.ProvisionedBy] == api.CardProvisioner && v.Spec.Local != nil &&
 			!slices.ContainsFunc(places, func(p place) bool { return p.has(v) }) {
 			l.say(v.Name, v, "DiskUnknown", fmt.Sprintf("its directory %s is on no disk that this board's configuration has (key disks)",
@@ -236,42 +249,71 @@ func (l *Loop) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// passOf does it at one place.
-func (l *Loop) passOf(ctx context.Context, at place, volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) error {
-	w := World{Claims: claims, Classes: l.classes, Disk: at.disk, Absent: at.absent}
-	for _, v := range volumes {
-		if !at.has(v) {
-			continue
+// passOnDisk does it on a disk, and waits for that no longer than a little while. Nothing is begun where a pass before is still at it.
+func (l *Loop) passOnDisk(ctx context.Context, p place, w World) error {
+	if p.on == nil {
+		return l.passOf(ctx, p, w)
+	}
+	err, ok := within(p.on.passes, passIn, func() error {
+		begun := time.Now()
+		err := l.passOf(ctx, p, w)
+		if time.Since(begun) >= passIn {
+			poke(l.wake) // nobody has waited for it
 		}
-		if w.Volumes = append(w.Volumes, v); at.absent == "" && strings.HasPrefix(l.said[v.Name], awaits) {
-			delete(l.said, v.Name) // it has come, and may go again
+		return err
+	})
+	switch {
+	case ok:
+		return err
+	case !p.on.isMute():
+		return fmt.Errorf("the %s takes long", p.on.Disk)
+	}
+	gone := absent(p.on.Disk, errMute)
+	p.absent = gone.Error()
+	return errors.Join(gone, l.passOf(ctx, p, w))
+}
+
+// passOf does it at one place.
+func (l *Loop) passOf(ctx context.Context, at place, w World) error {
+	begun := time.Now()
+	if at.absent == "" {
+		release, err := at.enter()
+		if err == nil {
+			defer release()
+		} else {
+			at.absent = err.Error()
+		}
+	}
+	all := w.Volumes
+	w.Volumes, w.Disk = nil, at.disk
+	for _, v := range all {
+		if at.has(v) {
+			w.Volumes = append(w.Volumes, v)
 		}
 	}
 	if w.Path = func(string) string { return "" }; at.shelf != nil {
 		w.Path = at.shelf.Path
 	}
 	if at.absent == "" {
-		var err error
-		if w.Dirs, err = at.shelf.Dirs(); err != nil {
+		if err := at.work(func() error { return at.read(&w) }); err != nil {
 			return err
 		}
-		if len(w.Dirs)+len(volumes)+len(claims) == 0 {
+		if len(w.Dirs)+len(all)+len(w.Claims) == 0 {
 			return nil
 		}
-		if w.Room, err = at.shelf.Room(); err != nil {
-			return err
-		}
-		if why := at.shelf.CanSize(); why != nil {
-			w.Unsized = why.Error()
-		}
+		l.came(w.Volumes)
 	}
+	w.Absent = at.absent
 	var errs []error
 	skip := map[string]bool{} // one step of a volume rests on that before it
 	for _, s := range Plan(w) {
 		if skip[s.Name] {
 			continue
 		}
-		switch err := l.do(ctx, at.shelf, s); {
+		if at.on != nil && time.Since(begun) >= muteIn {
+			return errors.Join(append(errs, errStale)...)
+		}
+		switch err := l.do(ctx, at, w, s); {
 		case err == nil:
 		case errors.Is(err, errLater):
 			errs = append(errs, err)
@@ -286,9 +328,43 @@ func (l *Loop) passOf(ctx context.Context, at place, volumes []*corev1.Persisten
 	return errors.Join(errs...)
 }
 
+// errStale: what a plan was made of is old, as the disk has taken long.
+var errStale = errors.New("the disk has taken long: it begins again")
+
+// read reads what lies at a place. It counts only if the disk stands there still: who has unmounted it meanwhile has left nothing to see.
+func (p place) read(w *World) (err error) {
+	if w.Dirs, err = p.shelf.Dirs(); err != nil {
+		return err
+	}
+	if w.Room, err = p.shelf.Room(); err != nil {
+		return err
+	}
+	if why := p.shelf.CanSize(); why != nil {
+		w.Unsized = why.Error()
+	}
+	if p.on != nil {
+		if err := p.on.stands(); err != nil {
+			return absent(p.on.Disk, err)
+		}
+	}
+	return nil
+}
+
+// came forgets that volumes have waited for their disk: it may go again.
+func (l *Loop) came(volumes []*corev1.PersistentVolume) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, v := range volumes {
+		if strings.HasPrefix(l.said[v.Name], awaits) {
+			delete(l.said, v.Name)
+		}
+	}
+}
+
 // readClasses reads those that something here is of.
-func (l *Loop) readClasses(ctx context.Context, volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) error {
-	l.classes = map[string]*storagev1.StorageClass{}
+func (l *Loop) readClasses(ctx context.Context, volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) (
+	map[string]*storagev1.StorageClass, error) {
+	classes := map[string]*storagev1.StorageClass{}
 	var names []string
 	for _, c := range claims {
 		names = append(names, api.ClassOfClaim(c))
@@ -305,23 +381,24 @@ func (l *Loop) readClasses(ctx context.Context, volumes []*corev1.PersistentVolu
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			return err
+			return nil, err
 		default:
-			l.classes[name] = o.(*storagev1.StorageClass)
+			classes[name] = o.(*storagev1.StorageClass)
 		}
 	}
-	return nil
+	return classes, nil
 }
 
 // do carries out one step. Each may be repeated.
-func (l *Loop) do(ctx context.Context, shelf *Shelf, s Step) error {
+func (l *Loop) do(ctx context.Context, at place, w World, s Step) error {
+	shelf := at.shelf
 	switch s.Do {
 	case Make:
-		return shelf.Make(s.Name, s.Bytes)
+		return at.work(func() error { return shelf.Make(s.Name, s.Bytes) })
 	case Offer:
-		return l.offer(ctx, shelf, s)
+		return l.offer(ctx, shelf, w.Classes[api.ClassOfClaim(s.Claim)], s)
 	case Resize:
-		return shelf.Resize(s.Name, s.Bytes)
+		return at.work(func() error { return shelf.Resize(s.Name, s.Bytes) })
 	case Grow:
 		v := s.Volume.DeepCopy()
 		v.Spec.Capacity[corev1.ResourceStorage] = quantity(s.Bytes)
@@ -332,14 +409,14 @@ func (l *Loop) do(ctx context.Context, shelf *Shelf, s Step) error {
 	case Mark:
 		return l.mark(ctx, s)
 	case Remove:
-		if err := shelf.Remove(s.Name); err != nil {
+		if err := at.work(func() error { return shelf.Remove(s.Name) }); err != nil {
 			return err
 		}
-		delete(l.said, s.Name)
-		poke(l.swept)
+		l.unsay(s.Name)
+		poke(l.swept[at.disk])
 		return nil
 	case Keep:
-		return shelf.Keep(s.Name)
+		return at.work(func() error { return shelf.Keep(s.Name) })
 	case Free:
 		v := s.Volume.DeepCopy()
 		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == api.CardFinalizer })
@@ -356,8 +433,11 @@ func (l *Loop) do(ctx context.Context, shelf *Shelf, s Step) error {
 	case Await:
 		l.await(s)
 	case Stray:
-		if !l.strays[s.Name] {
-			l.strays[s.Name] = true
+		l.mu.Lock()
+		told := l.strays[s.Name]
+		l.strays[s.Name] = true
+		l.mu.Unlock()
+		if !told {
 			slog.Warn("a directory has no volume, and stays: its control plane has forgotten it, or somebody took its finalizer off",
 				"path", shelf.Path(s.Name))
 		}
@@ -378,10 +458,15 @@ func (l *Loop) refuse(ctx context.Context, s Step) error {
 	if s.Claim.Spec.VolumeName != "" {
 		return nil
 	}
-	if time.Since(l.backAt[s.Name]) < backAgain {
+	l.mu.Lock()
+	again := time.Since(l.backAt[s.Name]) < backAgain
+	if !again {
+		l.backAt[s.Name] = time.Now()
+	}
+	l.mu.Unlock()
+	if again {
 		return errLater
 	}
-	l.backAt[s.Name] = time.Now()
 	c := s.Claim.DeepCopy()
 	delete(c.Annotations, api.SelectedNode)
 	_, err := l.cfg.Client.Update(ctx, api.PersistentVolumeClaims, c, api.WriteOptions{})
@@ -397,13 +482,15 @@ func (l *Loop) forget(claims []*corev1.PersistentVolumeClaim, volumes []*corev1.
 	for _, v := range volumes {
 		here[v.Name] = true
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	maps.DeleteFunc(l.said, func(name string, _ string) bool { return !here[name] && l.backAt[name].IsZero() })
 	maps.DeleteFunc(l.backAt, func(name string, at time.Time) bool { return !here[name] && time.Since(at) > backAgain })
 }
 
 // offer tells the control plane of a directory that was made for a claim.
-func (l *Loop) offer(ctx context.Context, shelf *Shelf, s Step) error {
-	c, class := s.Claim, l.classes[api.ClassOfClaim(s.Claim)]
+func (l *Loop) offer(ctx context.Context, shelf *Shelf, class *storagev1.StorageClass, s Step) error {
+	c := s.Claim
 	mode := corev1.PersistentVolumeFilesystem
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: s.Name,
 		Annotations: map[string]string{api.ProvisionedBy: api.CardProvisioner},
@@ -433,7 +520,7 @@ func (l *Loop) offer(ctx context.Context, shelf *Shelf, s Step) error {
 	if s.Why != "" {
 		l.cfg.Events.Event(c, corev1.EventTypeWarning, string(SizeNotEnforced), unsized(s.Why))
 	}
-	delete(l.said, s.Name)
+	l.unsay(s.Name)
 	return nil
 }
 
@@ -447,10 +534,20 @@ func (l *Loop) tell(s Step, err error) {
 	}
 }
 
-// say says something once.
-func (l *Loop) say(name string, about api.Object, reason, message string) {
-	if l.said[name] != message {
-		l.said[name] = message
+// say says something once. false: it was said before.
+func (l *Loop) say(name string, about api.Object, reason, message string) bool {
+	l.mu.Lock()
+	before := l.said[name] == message
+	l.said[name] = message
+	l.mu.Unlock()
+	if !before {
 		l.cfg.Events.Event(about, corev1.EventTypeWarning, reason, message)
 	}
+	return !before
+}
+
+func (l *Loop) unsay(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.said, name)
 }

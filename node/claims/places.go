@@ -1,12 +1,12 @@
 package claims
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"ledge/api"
 	"ledge/api/storage"
@@ -16,6 +16,7 @@ import (
 // place is where directories of volumes are made: the card, or a disk of the configuration.
 type place struct {
 	disk   string // its name; empty: the card
+	on     *disk  // nil: the card, or a disk that the configuration does not know
 	shelf  *Shelf // nil: the configuration does not know the disk
 	absent string // why nothing can be done there
 }
@@ -24,22 +25,33 @@ func (p place) has(v *corev1.PersistentVolume) bool {
 	return p.shelf != nil && v.Spec.Local != nil && v.Spec.Local.Path == p.shelf.Path(v.Name)
 }
 
-// places are the card, the disks, and what the classes of this pass name beside these. The disks are held.
+// enter keeps a place as it is until release. The error is why nothing can be done there.
+func (p place) enter() (release func(), err error) {
+	if p.on == nil {
+		return func() {}, nil
+	}
+	return p.on.enter()
+}
+
+// places are the card first, then the disks.
 func (l *Loop) places() []place {
 	out := []place{{shelf: l.cfg.Shelf}}
-	known := map[string]bool{"": true}
 	if l.cfg.Disks != nil {
-		for _, o := range l.cfg.Disks.States() {
-			p := place{disk: o.Name, shelf: o.Shelf}
-			if o.Err != nil {
-				p.absent = absent(o.Disk, o.Err).Error()
-			}
-			out = append(out, p)
-			known[o.Name] = true
+		for _, o := range l.cfg.Disks.list {
+			out = append(out, place{disk: o.Name, on: o, shelf: o.shelf})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.classes)) {
-		class := l.classes[name]
+	return out
+}
+
+// unknown are the disks that classes name, and the configuration does not.
+func unknown(classes map[string]*storagev1.StorageClass, places []place) (out []place) {
+	known := map[string]bool{}
+	for _, p := range places {
+		known[p.disk] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		class := classes[name]
 		if disk := storage.DiskOf(class); class.Provisioner == api.CardProvisioner && !known[disk] {
 			known[disk] = true
 			out = append(out, place{disk: disk, absent: fmt.Sprintf("this board's configuration has no disk %q (key disks)", disk)})
@@ -48,45 +60,64 @@ func (l *Loop) places() []place {
 	return out
 }
 
-// Disks are how the disks of the configuration are.
-func (l *Loop) Disks() []DiskState { return l.cfg.Disks.States() }
-
-// shelfOf is where a volume lies; nil: on no disk that is there.
-func (l *Loop) shelfOf(v *corev1.PersistentVolume) *Shelf {
-	for _, p := range l.places() {
-		if p.has(v) && p.absent == "" {
-			return p.shelf
+// Disks are how the disks of the configuration are. One that does not answer is not waited for.
+func (l *Loop) Disks() []DiskState {
+	out := l.cfg.Disks.States()
+	for i, s := range out {
+		if s.Err != nil {
+			continue
+		}
+		why, ok := within(l.cfg.Disks.list[i].asks, askIn, func() error { return s.Shelf.CanSize() })
+		if out[i].Unsized = why; !ok {
+			out[i].Err = errMute
 		}
 	}
-	return nil
+	return out
 }
 
-// Use is what is in a volume, and what may be. false: its disk is not there, or does not count it.
+// Use is what is in a volume, and what may be. false: its disk is not there, does not answer, or does not count it.
 func (l *Loop) Use(v *corev1.PersistentVolume) (quota.Use, bool) {
-	defer l.cfg.Disks.hold()()
-	if s := l.shelfOf(v); s != nil {
-		return s.Use(v.Name)
+	for _, p := range l.places() {
+		if !p.has(v) {
+			continue
+		}
+		if p.on == nil {
+			return p.shelf.Use(v.Name)
+		}
+		u, ok := within(p.on.asks, askIn, func() *quota.Use {
+			release, err := p.enter()
+			if err != nil {
+				return nil
+			}
+			defer release()
+			if u, ok := p.shelf.Use(v.Name); ok {
+				return &u
+			}
+			return nil
+		})
+		if !ok || u == nil {
+			return quota.Use{}, false
+		}
+		return *u, true
 	}
 	return quota.Use{}, false
 }
 
-func (l *Loop) sweepAll() error {
-	defer l.cfg.Disks.hold()()
-	errs := []error{l.cfg.Shelf.Sweep(gonePrefix)}
-	for _, o := range l.cfg.Disks.States() {
-		if o.Err == nil {
-			errs = append(errs, o.Shelf.Sweep(gonePrefix))
-		}
+// sweep deletes what was removed at a place. Where its disk is not there now, that is done when it comes.
+func (p place) sweep() error {
+	release, err := p.enter()
+	if err != nil {
+		return nil //nolint:nilerr // it is told of elsewhere
 	}
-	return errors.Join(errs...)
+	defer release()
+	return p.shelf.Sweep(gonePrefix)
 }
 
 // await tells a volume, and the claim that has it, that its disk is not there.
 func (l *Loop) await(s Step) {
-	if l.said[s.Name] == s.Why {
+	if !l.say(s.Name, s.Volume, "DiskAbsent", s.Why) {
 		return
 	}
-	l.say(s.Name, s.Volume, "DiskAbsent", s.Why)
 	if r := s.Volume.Spec.ClaimRef; r != nil {
 		l.cfg.Events.EventOn(*r, corev1.EventTypeWarning, "DiskAbsent", s.Why)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -50,6 +51,9 @@ type Shelf struct {
 	dir   string
 	sizes Sizes
 	Disk  durable.Disk // the zero value is what a board uses
+
+	stands func() error // why nothing can be made now; nil: something always can
+	most   int          // things below dir; 0: any number
 }
 
 const (
@@ -72,6 +76,11 @@ func NewShelf(dir string, sizes Sizes) *Shelf {
 
 // build makes the place of all directories, durably.
 func (s *Shelf) build() error {
+	if s.stands != nil {
+		if err := s.stands(); err != nil {
+			return err
+		}
+	}
 	err := os.Mkdir(s.dir, 0o711)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
@@ -113,27 +122,75 @@ func (s *Shelf) open(name string) (*os.File, error) {
 	return f, err
 }
 
+// mostEntries is more than the volumes of a board, with what is being removed and what is kept, ever have on a disk. A stranger's disk
+// may have any number.
+const mostEntries = 4096
+
+// entries are the names of what lies there, in their order.
+func (s *Shelf) entries() ([]string, error) {
+	f, err := os.Open(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []string
+	for {
+		names, err := f.Readdirnames(512)
+		if out = append(out, names...); s.most > 0 && len(out) > s.most {
+			return nil, fmt.Errorf("there is too much in %s: more than %d things; move it away", s.dir, s.most)
+		}
+		if errors.Is(err, io.EOF) {
+			slices.Sort(out)
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// dropHalves gives what a power cut left half-made to those that sweep, whoever makes something meanwhile. A name that is taken stays
+// until the next time.
+func (s *Shelf) dropHalves() error {
+	list, err := s.entries()
+	if err != nil {
+		return err
+	}
+	for _, name := range list {
+		if strings.HasPrefix(name, newPrefix) {
+			err := s.Disk.Move(s.Path(name), s.Path(gonePrefix+name))
+			if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTEMPTY) {
+				return fmt.Errorf("put aside what is half-made: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
 // Dirs are the directories there are. What a cut left half-made is not among them, and goes by Sweep.
 func (s *Shelf) Dirs() ([]Dir, error) {
-	list, err := os.ReadDir(s.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	list, err := s.entries()
+	if err != nil {
 		return nil, fmt.Errorf("list claims: %w", err)
 	}
 	sized := s.CanSize() == nil
 	kept := map[string]bool{}
 	for _, e := range list {
-		if name, ok := strings.CutPrefix(e.Name(), keptPrefix); ok {
+		if name, ok := strings.CutPrefix(e, keptPrefix); ok {
 			kept[name] = true
 		}
 	}
 	var out []Dir
 	for _, e := range list {
-		name, gone := strings.CutPrefix(e.Name(), gonePrefix)
+		name, gone := strings.CutPrefix(e, gonePrefix)
 		if !gone && strings.HasPrefix(name, ".") {
 			continue
 		}
 		d := Dir{Name: name, Gone: gone, Kept: kept[name]}
-		if err := s.look(&d, e.Name(), sized); err != nil {
+		if err := s.look(&d, e, sized); err != nil {
 			return nil, err
 		}
 		out = append(out, d)
@@ -284,14 +341,14 @@ func (s *Shelf) Keep(name string) error { return s.Disk.Replace(s.Path(keptPrefi
 // Sweep deletes what is half-made or half-removed. Only one may be at it, and nobody may make anything meanwhile that it calls
 // half-made: the caller says what it wants swept.
 func (s *Shelf) Sweep(prefix string) error {
-	list, err := os.ReadDir(s.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	list, err := s.entries()
+	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, e := range list {
-		if name, ok := strings.CutPrefix(e.Name(), prefix); ok {
-			if err := s.removeTree(e.Name()); err != nil {
+		if name, ok := strings.CutPrefix(e, prefix); ok {
+			if err := s.removeTree(e); err != nil {
 				errs = append(errs, fmt.Errorf("remove the directory of the claim %s: %w", name, err))
 			}
 		}
