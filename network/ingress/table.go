@@ -35,6 +35,9 @@ type host struct {
 	rest   *Route   // what no path takes
 }
 
+// Has says whether a rule has a host, as a Route names it.
+func (t *Table) Has(name string) bool { return t.hosts[name] != nil }
+
 // Route is where a request goes.
 type Route struct {
 	Of      types.NamespacedName // the Ingress

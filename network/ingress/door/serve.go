@@ -28,6 +28,10 @@ type server struct {
 }
 
 func newServer(d *follower, most int, told *tally) *server {
+	told.known = func(host string) bool {
+		now := d.present.Load()
+		return now == nil || now.table.Has(host)
+	}
 	s := &server{shares: newShares(most), handler: newProxy(d.present.Load, most/2, told)}
 	s.http = &http.Server{Handler: s.handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
 		ConnState: upgraded, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,

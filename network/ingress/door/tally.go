@@ -18,6 +18,7 @@ import (
 // What is told of requests is bounded, whoever asks for what.
 const (
 	mostSeries = 4096 // counters; what is beyond them is counted together
+	mostCodes  = 64   // of them of one host
 	mostLines  = 100  // of the access log in a second
 	mostPath   = 256  // bytes of a path in the access log
 )
@@ -46,14 +47,17 @@ type tally struct {
 
 	mu       sync.Mutex
 	requests map[series]uint64
-	took     map[string]spent // by host
-	second   int64            // of the log
+	codes    map[string]int         // by host: how many counters it has
+	took     map[string]spent       // by host
+	known    func(host string) bool // whether a rule has a host; nil: all
+	emptied  time.Time              // when hosts that no rule has any more were dropped last
+	second   int64                  // of the log
 	lines    int
 	left     uint64 // lines that were too many
 }
 
 func newTally(log bool) *tally {
-	return &tally{log: log, requests: map[series]uint64{}, took: map[string]spent{}}
+	return &tally{log: log, requests: map[series]uint64{}, codes: map[string]int{}, took: map[string]spent{}}
 }
 
 // answered is a request that has its answer. The time of a connection that became something else says nothing of answers.
@@ -81,10 +85,7 @@ func cut(word string) string { return word[:min(len(word), mostPath)] }
 func (t *tally) count(p *patient, took time.Duration) (line bool, left uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := series{p.host, p.code}
-	if _, had := t.requests[s]; !had && len(t.requests) >= mostSeries {
-		s = series{others, p.code / 100 * 100}
-	}
+	s := t.counter(p.host, p.code)
 	t.requests[s]++
 	if p.code != http.StatusSwitchingProtocols {
 		of := t.took[s.host]
@@ -101,6 +102,44 @@ func (t *tally) count(p *patient, took time.Duration) (line bool, left uint64) {
 		return false, left
 	}
 	return true, left
+}
+
+// counter is the one for an answer. What endpoints say is theirs to choose: a code that nobody has defined counts as its hundred, and so
+// does what a host has beyond its share.
+func (t *tally) counter(host string, code int) series {
+	hundred := code / 100 * 100
+	if http.StatusText(code) == "" && code != clientGone {
+		code = hundred
+	}
+	s := series{host, code}
+	if _, had := t.requests[s]; had {
+		return s
+	}
+	if t.codes[host] >= mostCodes-9 { // those are for the hundreds
+		if s.code = hundred; t.requests[s] > 0 {
+			return s
+		}
+	}
+	if len(t.requests) >= mostSeries {
+		t.dropUnknown()
+	}
+	if len(t.requests) >= mostSeries {
+		return series{others, hundred}
+	}
+	t.codes[host]++
+	return s
+}
+
+// dropUnknown makes room: hosts that no rule has any more lose their counters. It is looked for once in a minute.
+func (t *tally) dropUnknown() {
+	if t.known == nil || time.Since(t.emptied) < time.Minute {
+		return
+	}
+	t.emptied = time.Now()
+	gone := func(host string) bool { return host != "" && host != others && !t.known(host) }
+	maps.DeleteFunc(t.requests, func(s series, _ uint64) bool { return gone(s.host) })
+	maps.DeleteFunc(t.codes, func(host string, _ int) bool { return gone(host) })
+	maps.DeleteFunc(t.took, func(host string, _ spent) bool { return gone(host) })
 }
 
 // metrics are the counters in the text format of Prometheus.

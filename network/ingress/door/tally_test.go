@@ -142,6 +142,40 @@ func TestTallyIsBounded(t *testing.T) {
 	})
 }
 
+// TestTallyOfOneHost: an endpoint that answers with any code takes no counters from others, and hosts that no rule has any more make room.
+func TestTallyOfOneHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := newTally(false)
+		for h := range 6 {
+			for code := 100; code < 1000; code++ {
+				told.count(&patient{host: fmt.Sprint("evil", h), code: code}, time.Millisecond)
+			}
+		}
+		told.count(&patient{host: "shop", code: 200}, time.Millisecond)
+		told.count(&patient{host: "shop", code: clientGone}, time.Millisecond)
+		if len(told.requests) > 6*mostCodes+2 || told.requests[series{"shop", 200}] != 1 || told.requests[series{"shop", clientGone}] != 1 {
+			t.Errorf("%d counters", len(told.requests))
+		}
+		var sum uint64
+		for s, n := range told.requests {
+			if s.host == "evil0" {
+				sum += n
+			}
+		}
+		if sum != 900 || told.requests[series{"evil0", 200}] < 80 || told.requests[series{"evil0", 900}] != 100 {
+			t.Errorf("%d requests, %v", sum, told.requests)
+		}
+		for i := 0; len(told.requests) < mostSeries; i++ {
+			told.count(&patient{host: fmt.Sprint("h", i), code: 200}, time.Millisecond)
+		}
+		told.known = func(host string) bool { return host == "shop" }
+		told.count(&patient{host: "new", code: 200}, time.Millisecond) // all others are gone
+		if len(told.requests) != 3 || told.requests[series{"new", 200}] != 1 || len(told.took) != 2 || len(told.codes) != 2 {
+			t.Errorf("%d counters, %d times, %d hosts", len(told.requests), len(told.took), len(told.codes))
+		}
+	})
+}
+
 // TestSettle: nobody is taken in before everything was heard, but for long nobody waits.
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
