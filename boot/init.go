@@ -92,7 +92,11 @@ func AsInit(args []string) (code int, done bool) {
 			problem((&shutdown.PowerKey{}).Run(context.Background(), func(shutdown.Event) { keys.press() }))
 		}()
 	}
-	endMachine(s.run(), words.data != "", dataDirOf(args))
+	why, data := s.run(), ""
+	if words.data != "" {
+		data = dataDirOf(args)
+	}
+	endMachine(why, data, disksDirOf(args))
 	return 1, true // only if the machine does not let itself be ended
 }
 
@@ -358,8 +362,44 @@ func verdict(status unix.WaitStatus, asked ending.Why) ending.Why {
 	return 0
 }
 
+// disksDirOf is where the disks beside the card are mounted that hold claims.
+func disksDirOf(args []string) string {
+	return filepath.Join(cmp.Or(readLaunchWords(args).runDir, os.Getenv("LEDGE_RUN_DIR"), config.DefaultRunDir), "disks")
+}
+
+// diskTime is how long the end of a machine waits for the disks beside its card, which may be broken.
+const diskTime = 10 * time.Second
+
+// settleDisks makes file systems read-only: what is not written any more needs no repair.
+func settleDisks(data, disks string, readOnly func(at string) error) {
+	settle := func(at string) {
+		if err := readOnly(at); err != nil {
+			slog.Warn("a file system cannot be made read-only; its journal is replayed when it is mounted again", "at", at, "err", err)
+		}
+	}
+	if data != "" {
+		settle(data)
+	}
+	list, err := (&host.Labelled{}).Below(disks)
+	if err != nil {
+		slog.Warn("nobody knows which disks are mounted", "err", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, at := range list {
+			settle(at)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(diskTime):
+		slog.Warn("a disk for claims does not answer, and is not waited for")
+	}
+}
+
 // endMachine ends what is left, puts everything on disk and switches off.
-func endMachine(why ending.Why, data bool, at string) {
+func endMachine(why ending.Why, data, disks string) {
 	_ = unix.Kill(-1, unix.SIGTERM) // the keeper; nothing else is left that was not told
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
@@ -369,11 +409,7 @@ func endMachine(why ending.Why, data bool, at string) {
 	}
 	_ = unix.Kill(-1, unix.SIGKILL)
 	unix.Sync()
-	if data { // a file system that is not written any more needs no repair
-		if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-			slog.Warn("the data partition cannot be made read-only; its journal is replayed at the next boot", "err", err)
-		}
-	}
+	settleDisks(data, disks, func(at string) error { return unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY, "") })
 	cmd := unix.LINUX_REBOOT_CMD_POWER_OFF
 	if why == ending.Reboot {
 		cmd = unix.LINUX_REBOOT_CMD_RESTART

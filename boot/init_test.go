@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -191,6 +194,41 @@ func TestPressBetweenBrains(t *testing.T) {
 			if why != c.want || time.Since(began) > lastRestart/2 {
 				t.Errorf("%s, %s: %d after %d starts, %s", name, when, why, starts, time.Since(began))
 			}
+		}
+	}
+}
+
+// TestSettleDisks: at the end of the machine the data partition is made read-only, then what is mounted where disks for claims are. One that
+// does not answer is not waited for.
+func TestSettleDisks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck, begun := make(chan struct{}), time.Now()
+		var mu sync.Mutex
+		var got []string
+		settleDisks("/data", "/", func(at string) error { // below / is what this machine has mounted
+			mu.Lock()
+			got = append(got, at)
+			n := len(got)
+			mu.Unlock()
+			if n > 2 {
+				<-stuck
+			}
+			return nil
+		})
+		mu.Lock()
+		if len(got) != 3 || got[0] != "/data" || slices.Contains(got, "/") || time.Since(begun) != diskTime {
+			t.Errorf("%v after %v", got, time.Since(begun))
+		}
+		mu.Unlock()
+		close(stuck)
+		synctest.Wait()
+		if !slices.Contains(got, "/proc") {
+			t.Errorf("%v", got)
+		}
+	})
+	for want, args := range map[string][]string{"/run/ledge/disks": {"serve"}, "/x/disks": {"serve", "--run-dir=/x"}} {
+		if got := disksDirOf(args); got != want {
+			t.Errorf("%v: %s", args, got)
 		}
 	}
 }
