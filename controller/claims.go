@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,14 +30,21 @@ type Claims struct {
 	changed <-chan struct{}
 	bound   latest[*corev1.PersistentVolumeClaim]
 	given   latest[*corev1.PersistentVolume]
-	told    map[types.UID]string // the last that was said of an object
+	told    map[said]bool // at the last look
+	disks   bool          // there may be classes of disks
 	grumble grumble
+}
+
+// said is what was told of an object.
+type said struct {
+	about           types.UID
+	reason, message string
 }
 
 // NewClaims prepares the loop; call it before the World runs.
 func NewClaims(w *World, events Recorder) *Claims {
 	c := &Claims{w: w, claims: w.claims(), volumes: w.volumes(), classes: w.classes(), pods: w.pods(), nodes: w.nodes(), events: events,
-		bound: latest[*corev1.PersistentVolumeClaim]{}, given: latest[*corev1.PersistentVolume]{}, told: map[types.UID]string{}}
+		bound: latest[*corev1.PersistentVolumeClaim]{}, given: latest[*corev1.PersistentVolume]{}, told: map[said]bool{}, disks: true}
 	c.changed = listen(c.claims, c.volumes, c.classes, c.pods, c.nodes)
 	return c
 }
@@ -50,8 +58,8 @@ func (c *Claims) Run(ctx context.Context) error {
 const claimRounds = 8
 
 func (c *Claims) pass(ctx context.Context, now time.Time) time.Duration {
-	s := c.look(ctx, now)
-	if len(s.Claims)+len(s.Volumes) == 0 && !ephemeral(s.Pods) && !slices.ContainsFunc(s.Nodes, claims.HasDisks) {
+	s, failed := c.look(ctx, now)
+	if failed == nil && len(s.Claims)+len(s.Volumes) == 0 && !ephemeral(s.Pods) && s.System == nil {
 		clear(c.told)
 		return idle
 	}
@@ -59,7 +67,6 @@ func (c *Claims) pass(ctx context.Context, now time.Time) time.Duration {
 	if len(c.bound)+len(c.given) > 0 {
 		wake = madeDoubt
 	}
-	var failed error
 	var events []claims.Event
 	for range claimRounds {
 		var steps []claims.Step
@@ -73,7 +80,9 @@ func (c *Claims) pass(ctx context.Context, now time.Time) time.Duration {
 		if !wrote || ctx.Err() != nil {
 			break
 		}
-		s = c.look(ctx, now)
+		var err error
+		s, err = c.look(ctx, now)
+		failed = errors.Join(failed, err)
 	}
 	if failed != nil {
 		wake = firstRetry
@@ -84,11 +93,23 @@ func (c *Claims) pass(ctx context.Context, now time.Time) time.Duration {
 }
 
 // look is what there is, with what we have written since.
-func (c *Claims) look(ctx context.Context, now time.Time) claims.State {
-	return claims.State{
+func (c *Claims) look(ctx context.Context, now time.Time) (claims.State, error) {
+	s := claims.State{
 		Claims:  c.bound.over(c.claims.List(), unknown[*corev1.PersistentVolumeClaim](ctx, c.w.Client, api.PersistentVolumeClaims), now),
 		Volumes: c.given.over(c.volumes.List(), unknown[*corev1.PersistentVolume](ctx, c.w.Client, api.PersistentVolumes), now),
 		Classes: c.classes.List(), Pods: c.pods.List(), Nodes: c.nodes.List()}
+	if !c.disks && !slices.ContainsFunc(s.Nodes, claims.HasDisks) {
+		return s, nil
+	}
+	o, err := c.w.Client.Get(ctx, api.Namespaces, "", metav1.NamespaceSystem)
+	if err != nil {
+		return s, fmt.Errorf("the classes of disks wait: %w", err)
+	}
+	system := o.(*corev1.Namespace)
+	if c.disks = len(claims.MadeIn(system)) > 0; c.disks || slices.ContainsFunc(s.Nodes, claims.HasDisks) {
+		s.System = system
+	}
+	return s, nil
 }
 
 // do carries out a step, and says whether it wrote something that others may follow from. What is another one by now will be heard of.
@@ -137,12 +158,12 @@ func (c *Claims) write(ctx context.Context, step claims.Step) (api.Object, error
 	return c.w.Client.Update(ctx, kind, step.Object, api.WriteOptions{})
 }
 
-// tell says of each object what is the matter with it, when it is something else than the last time.
+// tell says of each object what is the matter with it, when that was not so the last time.
 func (c *Claims) tell(events []claims.Event) {
-	now := make(map[types.UID]string, len(events))
+	now := make(map[said]bool, len(events))
 	for _, e := range events {
-		uid := e.About.GetUID()
-		if now[uid] = e.Reason + e.Message; c.told[uid] != now[uid] {
+		s := said{e.About.GetUID(), e.Reason, e.Message}
+		if now[s] = true; !c.told[s] {
 			c.events.Event(e.About, e.Type, e.Reason, e.Message)
 		}
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"ledge/api"
 	"ledge/api/apps"
 	"ledge/api/local"
+	"ledge/api/storage"
+	"ledge/controller/claims"
 )
 
 func wanted(name string) *corev1.PersistentVolumeClaim {
@@ -173,3 +176,83 @@ func TestClaimsOfStatefulSets(t *testing.T) {
 		}
 	})
 }
+
+// TestClassesOfDisks: whatever a board says of its disks, the classes stay few, and one that an admin deletes stays deleted; each thing that is
+// wrong is told once.
+func TestClassesOfDisks(t *testing.T) {
+	plane(t, Config{}, func(r *rig) {
+		r.node("a", hostnamed)
+		defer r.alive("a")()
+		label := func(names ...string) {
+			n := r.getNode("a")
+			n.Labels = map[string]string{corev1.LabelHostname: "a"}
+			for _, name := range names {
+				n.Labels[api.DiskLabel+name] = "true"
+			}
+			_, err := api.Update(r.ctx, r.Client, api.Nodes, n)
+			must(r, n, err)
+			r.pass(time.Minute)
+		}
+		classes := func() (out []string) {
+			list, err := r.Client.List(r.ctx, storage.StorageClasses, api.ListOptions{})
+			if err != nil {
+				r.Fatal(err)
+			}
+			for _, o := range list.Items {
+				if name := o.GetName(); name != storage.CardClass {
+					out = append(out, name)
+				}
+			}
+			return out
+		}
+		for round := range 6 {
+			var names []string
+			for i := range 20 {
+				names = append(names, fmt.Sprintf("x%d-%d", round, i))
+			}
+			label(names...)
+			if got := classes(); len(got) != 16 {
+				r.Errorf("after change %d: %d classes", round, len(got))
+			}
+		}
+		label("usb", "ssd")
+		if got := classes(); fmt.Sprint(got) != "[ssd usb]" {
+			r.Errorf("%v", got)
+		}
+		_, err := r.Client.Delete(r.ctx, storage.StorageClasses, "", "usb", api.DeleteOptions{})
+		must(r, r.getNode("a"), err)
+		r.pass(time.Minute)
+		label("usb", "ssd", "more")
+		if got := classes(); fmt.Sprint(got) != "[more ssd]" {
+			r.Errorf("after its deletion: %v", got)
+		}
+		label()
+		if got := classes(); len(got) > 0 {
+			r.Errorf("left: %v", got)
+		}
+	})
+}
+
+// TestTellOnce: two things that are wrong with one object are told once each.
+func TestTellOnce(t *testing.T) {
+	told := &counted{}
+	c := &Claims{events: told, told: map[said]bool{}}
+	about := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a"}}
+	both := []claims.Event{{About: about, Reason: "DiskClassTaken", Message: "usb"}, {About: about, Reason: "DiskClassTaken", Message: "ssd"}}
+	for range 10 {
+		c.tell(both)
+	}
+	if c.tell(both[:1]); told.n != 2 {
+		t.Errorf("%d events", told.n)
+	}
+	if c.tell(both); told.n != 3 {
+		t.Errorf("%d events", told.n)
+	}
+}
+
+type counted struct {
+	Recorder
+	n int
+}
+
+func (c *counted) Event(api.Object, string, string, string) { c.n++ }

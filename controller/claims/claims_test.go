@@ -406,7 +406,9 @@ func TestDiskClasses(t *testing.T) {
 	for i := range 3 * most {
 		many.Labels[fmt.Sprint(api.DiskLabel, "d", i)] = "true"
 	}
-	s := claims.State{Nodes: []*corev1.Node{node("a", "usb", "nfs", "Bad_Name"), node("b", "usb")}, Classes: []*storagev1.StorageClass{other}}
+	system := &corev1.Namespace{}
+	s := claims.State{Nodes: []*corev1.Node{node("a", "usb", "nfs", "Bad_Name", "x.y", "local"), node("b", "usb")},
+		Classes: []*storagev1.StorageClass{other}, System: system}
 	steps, events := claims.Next(s, metav1.Now())
 	if len(steps) != 1 || steps[0].Verb != claims.Create || steps[0].Object.GetName() != "usb" || len(events) != 1 || events[0].Reason != "DiskClassTaken" {
 		t.Errorf("%v %v", steps, events)
@@ -418,11 +420,69 @@ func TestDiskClasses(t *testing.T) {
 	if !storage.MayBeMadeFor(class, s.Nodes[0]) || storage.MayBeMadeFor(class, node("d")) {
 		t.Error("the class does not tell boards with the disk from those without")
 	}
-	s.Classes = append(s.Classes, class)
-	if steps, _ := claims.Next(s, metav1.Now()); len(steps) != 0 {
-		t.Errorf("again: %v", steps)
-	}
-	if steps, _ := claims.Next(claims.State{Nodes: []*corev1.Node{many}}, metav1.Now()); len(steps) != most {
+	if steps, _ := claims.Next(claims.State{Nodes: []*corev1.Node{many}, System: system}, metav1.Now()); len(steps) != most {
 		t.Errorf("one board made %d classes", len(steps))
+	}
+
+	// The rest of its life. next carries out what is to be done, and says what that was.
+	class.UID = "u"
+	s.Classes = append(s.Classes, class)
+	next := func() (out string) {
+		steps, _ := claims.Next(s, metav1.Now())
+		for _, step := range steps {
+			switch o := step.Object.(type) {
+			case *corev1.Namespace:
+				s.System = o
+				out += "note " + o.Annotations[claims.ClassesMade] + ";"
+			case *storagev1.StorageClass:
+				out += fmt.Sprint(map[claims.Verb]string{claims.Create: "make ", claims.Delete: "delete "}[step.Verb], o.Name, ";")
+			}
+		}
+		return out
+	}
+	with, without := s.Nodes, []*corev1.Node{node("a")}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "n"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class.Name}}
+	changed := class.DeepCopy()
+	changed.Annotations = map[string]string{api.DefaultClass: "true"}
+	for i, step := range []struct {
+		nodes  []*corev1.Node
+		claims []*corev1.PersistentVolumeClaim
+		class  *storagev1.StorageClass
+		want   string
+	}{
+		{with, nil, class, "note usb;"},
+		{with, nil, class, ""},
+		{with, nil, nil, ""}, // somebody has deleted it
+		{with, nil, class, ""},
+		{without, []*corev1.PersistentVolumeClaim{claim}, class, ""},
+		{without, nil, changed, ""}, // somebody makes something of it
+		{without, nil, class, "delete usb;"},
+		{without, nil, nil, "note ;"},
+		{with, nil, nil, "make usb;"},
+		{with, nil, class, "note usb;"},
+		{with, nil, nil, ""},
+	} {
+		s.Nodes, s.Claims, s.Classes = step.nodes, step.claims, []*storagev1.StorageClass{other}
+		if step.class != nil {
+			s.Classes = append(s.Classes, step.class)
+		}
+		if got := next(); got != step.want {
+			t.Errorf("%d: %q, want %q", i, got, step.want)
+		}
+	}
+
+	// Boards that say of themselves whatever they like.
+	var boards []*corev1.Node
+	for i := range 8 {
+		n := node(fmt.Sprint("n", i))
+		for j := range most {
+			n.Labels[fmt.Sprint(api.DiskLabel, "d", i, "-", j)] = "true"
+		}
+		boards = append(boards, n)
+	}
+	steps, events = claims.Next(claims.State{Nodes: boards, System: system}, metav1.Now())
+	if len(steps) != 64 || len(events) != 64 || events[0].Reason != "DiskClassesFull" {
+		t.Errorf("%d classes, %d events", len(steps), len(events))
 	}
 }

@@ -33,6 +33,7 @@ type State struct {
 	Classes []*storagev1.StorageClass
 	Pods    []*corev1.Pod
 	Nodes   []*corev1.Node
+	System  *corev1.Namespace // kube-system, where it is noted which classes of disks were made; nil: nobody asks for one
 }
 
 // Verb is what a step does with its object.
