@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"ledge/api/rest"
@@ -36,7 +37,7 @@ func openKubernetes(ctx context.Context, b *Brain) error {
 	if b.uplink.kube != nil {
 		b.uplink.renewal = kubeRenewal{b.uplink.kube, client, b.TokenFile}
 	}
-	if err := movedTo(b, "kubernetes "+at); err != nil {
+	if err := movedTo(b, kubernetesAt+at); err != nil {
 		return err
 	}
 	return b.remember(client)
@@ -104,6 +105,8 @@ func portDir(b *Brain) string { return filepath.Join(b.DataDir, "port") }
 const (
 	movedKey = "plane"
 	ownPlane = "its own"
+	// kubernetesAt begins the note of one of Kubernetes; its address and its CA follow.
+	kubernetesAt = "kubernetes "
 )
 
 // movedTo notes which control plane this board belongs to. What was remembered of another one's pods is forgotten: its revisions say
@@ -122,7 +125,7 @@ func movedTo(b *Brain, at string) error {
 	if was == at {
 		return nil
 	}
-	if was != "" {
+	if was != "" && !olderForm(was, at) {
 		slog.Warn("this board belongs to another control plane now: pods of the one before are stopped as soon as the new one has said what "+
 			"runs here, and their claims' data stay on the disk", "before", was, "now", at)
 		if err := forget(b.store.Table("mirror")); err != nil {
@@ -137,6 +140,16 @@ func movedTo(b *Brain, at string) error {
 		}
 	}
 	return notes.Put(movedKey, []byte(at))
+}
+
+// olderForm says whether a note means the same control plane, in the form of a build before: "kubeconfig" where somebody had made that
+// file, and the address without the CA where the board had joined. It is written anew, and no pod is forgotten for it.
+func olderForm(was, at string) bool {
+	address, _, ok := strings.Cut(strings.TrimPrefix(at, kubernetesAt), " ")
+	if !ok || !strings.HasPrefix(at, kubernetesAt) {
+		return false
+	}
+	return was == "kubeconfig" || strings.TrimSuffix(was, "/") == kubernetesAt+address
 }
 
 func forget(table *storage.Table) error {

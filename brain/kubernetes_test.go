@@ -54,6 +54,41 @@ func TestMovedTo(t *testing.T) {
 	}
 }
 
+// TestNotesOfOlderBuilds: what a build before wrote of the same control plane is written anew, and forgets nothing; another one's forgets.
+func TestNotesOfOlderBuilds(t *testing.T) {
+	dir := t.TempDir()
+	store, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(dir, "store"), NoSync: true})
+	must(t, err)
+	defer store.Close()
+	b := &Brain{Config: Config{Settings: config.Settings{Options: &config.Options{DataDir: dir}}}, store: store}
+	mirror, notes := store.Table("mirror"), store.Table("uplink")
+	for _, step := range []struct {
+		was, at string
+		forgets bool
+	}{
+		{"kubeconfig", "kubernetes https://a:1 0a", false},
+		{"kubernetes https://a:1", "kubernetes https://a:1 0a", false},
+		{"kubernetes https://a:1/", "kubernetes https://a:1 0a", false},
+		{"kubernetes https://a:1", "kubernetes https://a:12 0a", true},
+		{"kubernetes https://a:1", "kubernetes https://b:1 0a", true},
+		{"kubernetes https://a:1 0a", "kubernetes https://a:1 0b", true},
+		{"kubeconfig", "ledge 0a", true},
+		{"kubeconfig", ownPlane, true},
+	} {
+		must(t, notes.Put(movedKey, []byte(step.was)))
+		must(t, mirror.Put("pod", []byte("x")))
+		must(t, movedTo(b, step.at))
+		rows, _, err := mirror.All()
+		must(t, err)
+		if (len(rows) == 0) != step.forgets {
+			t.Errorf("%q to %q: %d rows", step.was, step.at, len(rows))
+		}
+		if rows, _, err := notes.All(); err != nil || string(rows[movedKey]) != step.at {
+			t.Errorf("%q to %q: noted %q %v", step.was, step.at, rows[movedKey], err)
+		}
+	}
+}
+
 // TestFileOfAnother: a kubeconfig that another control plane's takes the place of is a move, and one that only another has made is none.
 func TestFileOfAnother(t *testing.T) {
 	dir := t.TempDir()
