@@ -198,7 +198,7 @@ func TestPressBetweenBrains(t *testing.T) {
 	}
 }
 
-// TestSettleDisks: at the end of the machine the data partition is made read-only, then what is mounted where disks for claims are. One that
+// TestSettleDisks: the end of the machine makes the data partition read-only, then what is mounted where disks for claims are. One that
 // does not answer is not waited for.
 func TestSettleDisks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

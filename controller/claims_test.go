@@ -177,8 +177,7 @@ func TestClaimsOfStatefulSets(t *testing.T) {
 	})
 }
 
-// TestClassesOfDisks: whatever a board says of its disks, the classes stay few, and one that an admin deletes stays deleted; each thing that is
-// wrong is told once.
+// TestClassesOfDisks: whatever a board says of its disks, the classes stay few, and one that an admin deletes stays deleted.
 func TestClassesOfDisks(t *testing.T) {
 	plane(t, Config{}, func(r *rig) {
 		r.node("a", hostnamed)
