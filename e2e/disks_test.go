@@ -64,7 +64,27 @@ func TestDisks(t *testing.T) { // N-13.17
 	if err := contains(b.ledge("status"), device); err != nil {
 		t.Error(err)
 	}
+	mounted := func() string {
+		data, err := os.ReadFile("/proc/self/mounts")
+		must(t, err)
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, " "+place+" ") {
+				return line
+			}
+		}
+		return ""
+	}
+	if line := mounted(); !strings.Contains(line, "nosuid,nodev,noatime") || !strings.Contains(line, "errors=remount-ro") {
+		t.Errorf("mounted as %q", line)
+	}
 	b.ledge("delete", "pod", "first")
+	must(t, syscall.Unmount(place, syscall.MNT_DETACH))
+	b.eventually("it is mounted again", func() error {
+		if mounted() == "" {
+			return errors.New("nothing is mounted at " + place)
+		}
+		return nil
+	})
 	_ = b.signal(syscall.SIGKILL)
 	b.serve()
 	b.apply(fmt.Sprintf(claimant, "second"))
@@ -78,5 +98,17 @@ func TestDisks(t *testing.T) { // N-13.17
 			return fmt.Errorf("%v is left", list)
 		}
 		return contains(b.ledge("get", "pv"), "No resources found")
+	})
+	must(t, os.WriteFile(b.config, []byte(boardConfig), 0o600))
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	b.eventually("what the configuration does not have any more is unmounted, and its class goes", func() error {
+		if line := mounted(); line != "" {
+			return errors.New(line)
+		}
+		if classes := b.ledge("get", "sc"); strings.Contains(classes, "usb") {
+			return errors.New(classes)
+		}
+		return nil
 	})
 }

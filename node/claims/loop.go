@@ -100,7 +100,11 @@ func (l *Loop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, p := range l.places() {
 		g.Go(func() error {
-			leaveStuck(ctx, func() { l.sweep(ctx, p) })
+			if p.on == nil { // nothing of a board goes on without its card
+				l.sweep(ctx, p)
+			} else {
+				leaveStuck(ctx, func() { l.sweep(ctx, p) })
+			}
 			return nil
 		})
 	}
