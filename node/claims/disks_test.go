@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,6 +273,56 @@ func TestUnmountedByHand(t *testing.T) { // N-13.17
 	})
 }
 
+// hasty is a slot whose disk somebody unmounts right after it was asked whether it is mounted.
+type hasty struct {
+	*slot
+	armed atomic.Bool
+}
+
+func (h *hasty) Stands(at string) (mounted, there bool, device string, err error) {
+	mounted, there, device, err = h.slot.Stands(at)
+	if mounted && h.armed.CompareAndSwap(true, false) {
+		err = h.Unmount(at)
+	}
+	return mounted, there, device, err
+}
+
+// TestUnmountedWhileRead: what was read counts only if the disk stands there afterwards.
+func TestUnmountedWhileRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s, _ := onDisk(t)
+		h := &hasty{slot: s}
+		d := NewDisks([]Disk{{"usb", "DATA"}}, t.TempDir(), "a", h, newPlayed())
+		s.plug(true)
+		stop := r.live(d)
+		c := r.claimOn("usb", "data")
+		passes()
+		r.bind(c)
+		name := api.VolumeFor(c)
+		r.release(name)
+		passes()
+		time.Sleep(time.Second)
+		v, err := api.Get[*corev1.PersistentVolume](t.Context(), r.client, api.PersistentVolumes, "", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.armed.Store(true)
+		v.Finalizers = []string{api.CardFinalizer}
+		if _, err := api.Update(t.Context(), r.client, api.PersistentVolumes, v); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if h.armed.Load() || r.volumes() == "" {
+			t.Errorf("armed %v, volumes %q", h.armed.Load(), r.volumes())
+		}
+		passes()
+		if got := r.volumes() + lies(t, d.States()[0].Shelf); got != "" {
+			t.Errorf("when it is mounted again: %s", got)
+		}
+		stop()
+	})
+}
+
 // release deletes a volume, which something protects still.
 func (r *rig) release(name string) {
 	r.t.Helper()
@@ -341,6 +392,7 @@ func TestDiskHangs(t *testing.T) {
 		h.mu.Lock()
 		h.hold = make(chan struct{})
 		h.mu.Unlock()
+		late := r.claimOn("usb", "late")
 		for _, name := range []string{"one", "two"} {
 			c := r.claimOn("local", name)
 			time.Sleep(time.Minute)
@@ -378,11 +430,25 @@ func TestDiskHangs(t *testing.T) {
 		if strings.Contains(lies(t, r.shelf), gone.Name) || strings.Contains(r.volumes(), gone.Spec.ClaimRef.Name) {
 			t.Errorf("not removed: %s, %s", lies(t, r.shelf), r.volumes())
 		}
+		late, err = api.Get[*corev1.PersistentVolumeClaim](t.Context(), r.client, api.PersistentVolumeClaims, late.Namespace, late.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if late.Finalizers = nil; late.Annotations[api.SelectedNode] != "" {
+			t.Error("the claim was not given back")
+		}
+		_, err = api.Update(t.Context(), r.client, api.PersistentVolumeClaims, late)
+		if _, derr := r.client.Delete(t.Context(), api.PersistentVolumeClaims, late.Namespace, late.Name, api.DeleteOptions{}); err != nil || derr != nil {
+			t.Fatal(err, derr)
+		}
 		close(h.hold)
 		h.mu.Lock()
 		h.hold = nil
 		h.mu.Unlock()
 		passes()
+		if got := r.volumes() + lies(t, d.States()[0].Shelf); strings.Contains(got, "late") || strings.Contains(got, api.VolumeFor(late)) {
+			t.Errorf("the pass that has hung made what nobody wants any more: %s", got)
+		}
 		c := r.claimOn("usb", "more")
 		passes()
 		if got := lies(t, d.States()[0].Shelf); !strings.Contains(got, api.VolumeFor(c)) || l.Disks()[0].Err != nil {
