@@ -74,7 +74,7 @@ func NewDisks(list []Disk, runDir, node string, machine Machine, sizes Sizes) *D
 	for _, o := range list {
 		place := filepath.Join(d.top, o.Name)
 		one := &disk{Disk: o, all: d, place: place, shelf: NewShelf(filepath.Join(place, "ledge-claims."+node), sizes),
-			why: errors.New("it was not looked for yet"), passes: newTurn(), asks: newTurn()}
+			why: errUnseen, passes: newTurn(), asks: newTurn()}
 		one.shelf.stands, one.shelf.most = one.stands, mostEntries
 		d.list = append(d.list, one)
 	}
@@ -138,6 +138,7 @@ const awaits = "it waits for the "
 func absent(d Disk, why error) error { return fmt.Errorf(awaits+"%s: %w", d, why) }
 
 var (
+	errUnseen    = errors.New("it was not looked for yet")
 	errGone      = errors.New("it was taken away: put it back")
 	errUnmounted = errors.New("somebody has unmounted it: it is mounted again within some seconds")
 	errMute      = errors.New("it does not answer")
@@ -303,8 +304,12 @@ func (l *Loop) watchDisks(ctx context.Context) error {
 func (l *Loop) watchDisk(ctx context.Context, o *disk) {
 	tick := time.NewTicker(diskEvery)
 	defer tick.Stop()
-	for {
-		if o.look() {
+	for first := true; ; first = false {
+		changed := o.look()
+		if first {
+			poke(l.wake) // no pass has done anything about it yet
+		}
+		if changed {
 			l.tellDisk(o)
 			poke(l.swept[o.Name])
 			poke(l.wake)

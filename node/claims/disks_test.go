@@ -209,6 +209,30 @@ func TestDiskComesAndGoes(t *testing.T) { // N-13.17
 	})
 }
 
+// late is a slot that takes a while to look for a disk.
+type late struct{ *slot }
+
+func (l late) Find(label string) (string, error) {
+	time.Sleep(time.Second)
+	return l.slot.Find(label)
+}
+
+// TestClaimBeforeFirstLook: a claim that is there when the board starts is not given back because nobody has looked for its disk yet.
+func TestClaimBeforeFirstLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s, _ := onDisk(t)
+		c := r.claimOn("usb", "data")
+		s.plug(true)
+		d := NewDisks([]Disk{{"usb", "DATA"}}, t.TempDir(), "a", late{s}, newPlayed())
+		stop := r.live(d)
+		passes()
+		if got := r.events.all(); lies(t, d.States()[0].Shelf) != api.VolumeFor(c) || strings.Contains(got, "ProvisioningFailed") {
+			t.Errorf("%q, %s", lies(t, d.States()[0].Shelf), got)
+		}
+		stop()
+	})
+}
+
 // TestDisksWithLinks: somebody brings a disk with a link where the claims are to be.
 func TestDisksWithLinks(t *testing.T) {
 	r, s, d := onDisk(t)

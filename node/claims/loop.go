@@ -282,9 +282,12 @@ func (l *Loop) passOf(ctx context.Context, at place, w World) error {
 	begun := time.Now()
 	if at.absent == "" {
 		release, err := at.enter()
-		if err == nil {
+		switch {
+		case err == nil:
 			defer release()
-		} else {
+		case errors.Is(err, errUnseen):
+			return nil // no claim is given back for that
+		default:
 			at.absent = err.Error()
 		}
 	}
