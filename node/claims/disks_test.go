@@ -276,14 +276,7 @@ func TestUnmountedByHand(t *testing.T) { // N-13.17
 		if list, err := os.ReadDir(place); err != nil || len(list) > 0 {
 			t.Errorf("in the empty mount point: %v %v", list, err)
 		}
-		v, err := api.Get[*corev1.PersistentVolume](t.Context(), r.client, api.PersistentVolumes, "", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.Finalizers = []string{api.CardFinalizer} // it is in use no more, and is to go
-		if _, err := api.Update(t.Context(), r.client, api.PersistentVolumes, v); err != nil {
-			t.Fatal(err)
-		}
+		r.unprotect(name)
 		passes()
 		if got := r.volumes(); !strings.HasPrefix(got, "first") {
 			t.Errorf("the volume went and its data stay: %q", got)
@@ -326,15 +319,8 @@ func TestUnmountedWhileRead(t *testing.T) {
 		r.release(name)
 		passes()
 		time.Sleep(time.Second)
-		v, err := api.Get[*corev1.PersistentVolume](t.Context(), r.client, api.PersistentVolumes, "", name)
-		if err != nil {
-			t.Fatal(err)
-		}
 		h.armed.Store(true)
-		v.Finalizers = []string{api.CardFinalizer}
-		if _, err := api.Update(t.Context(), r.client, api.PersistentVolumes, v); err != nil {
-			t.Fatal(err)
-		}
+		r.unprotect(name)
 		synctest.Wait()
 		if h.armed.Load() || r.volumes() == "" {
 			t.Errorf("armed %v, volumes %q", h.armed.Load(), r.volumes())
@@ -345,6 +331,36 @@ func TestUnmountedWhileRead(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// unprotect says of a volume that is being deleted that nobody uses it any more.
+func (r *rig) unprotect(name string) {
+	r.t.Helper()
+	v, err := api.Get[*corev1.PersistentVolume](r.t.Context(), r.client, api.PersistentVolumes, "", name)
+	if err == nil {
+		v.Finalizers = []string{api.CardFinalizer}
+		_, err = api.Update(r.t.Context(), r.client, api.PersistentVolumes, v)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// unclaim deletes a claim, as it is now.
+func (r *rig) unclaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	r.t.Helper()
+	c, err := api.Get[*corev1.PersistentVolumeClaim](r.t.Context(), r.client, api.PersistentVolumeClaims, c.Namespace, c.Name)
+	if err == nil {
+		c.Finalizers = nil
+		_, err = api.Update(r.t.Context(), r.client, api.PersistentVolumeClaims, c)
+	}
+	if err == nil {
+		_, err = r.client.Delete(r.t.Context(), api.PersistentVolumeClaims, c.Namespace, c.Name, api.DeleteOptions{})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
 }
 
 // release deletes a volume, which something protects still.
@@ -441,32 +457,14 @@ func TestDiskHangs(t *testing.T) {
 			gone = l.Volumes()[0]
 		}
 		r.release(gone.Name)
-		v, err := api.Get[*corev1.PersistentVolume](t.Context(), r.client, api.PersistentVolumes, "", gone.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.Finalizers = []string{api.CardFinalizer}
-		if _, err := api.Update(t.Context(), r.client, api.PersistentVolumes, v); err != nil {
-			t.Fatal(err)
-		}
+		r.unprotect(gone.Name)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if strings.Contains(lies(t, r.shelf), gone.Name) || strings.Contains(r.volumes(), gone.Spec.ClaimRef.Name) {
 			t.Errorf("not removed: %s, %s", lies(t, r.shelf), r.volumes())
 		}
-		late, err = api.Get[*corev1.PersistentVolumeClaim](t.Context(), r.client, api.PersistentVolumeClaims, late.Namespace, late.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if late.Finalizers = nil; late.Annotations[api.SelectedNode] != "" {
+		if late = r.unclaim(late); late.Annotations[api.SelectedNode] != "" {
 			t.Error("the claim was not given back")
-		}
-		if _, err := api.Update(t.Context(), r.client, api.PersistentVolumeClaims, late); err != nil {
-			t.Fatal(err)
-		}
-		_, err = r.client.Delete(t.Context(), api.PersistentVolumeClaims, late.Namespace, late.Name, api.DeleteOptions{})
-		if err != nil {
-			t.Fatal(err)
 		}
 		close(h.hold)
 		h.mu.Lock()
