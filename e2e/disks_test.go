@@ -64,27 +64,11 @@ func TestDisks(t *testing.T) { // N-13.17
 	if err := contains(b.ledge("status"), device); err != nil {
 		t.Error(err)
 	}
-	mounted := func() string {
-		data, err := os.ReadFile("/proc/self/mounts")
-		must(t, err)
-		for line := range strings.Lines(string(data)) {
-			if strings.Contains(line, " "+place+" ") {
-				return line
-			}
-		}
-		return ""
-	}
-	if line := mounted(); !strings.Contains(line, "nosuid,nodev,noatime") || !strings.Contains(line, "errors=remount-ro") {
+	if line := mountedAt(t, place); !strings.Contains(line, "nosuid,nodev,noatime") || !strings.Contains(line, "errors=remount-ro") {
 		t.Errorf("mounted as %q", line)
 	}
 	b.ledge("delete", "pod", "first")
-	must(t, syscall.Unmount(place, syscall.MNT_DETACH))
-	b.eventually("it is mounted again", func() error {
-		if mounted() == "" {
-			return errors.New("nothing is mounted at " + place)
-		}
-		return nil
-	})
+	b.unmounted(place)
 	_ = b.signal(syscall.SIGKILL)
 	b.serve()
 	b.apply(fmt.Sprintf(claimant, "second"))
@@ -99,15 +83,46 @@ func TestDisks(t *testing.T) { // N-13.17
 		}
 		return contains(b.ledge("get", "pv"), "No resources found")
 	})
-	must(t, os.WriteFile(b.config, []byte(boardConfig), 0o600))
+	b.withoutDisk(place)
+}
+
+// withoutDisk starts the board again without the disk in its configuration.
+func (b *testBoard) withoutDisk(place string) {
+	b.t.Helper()
+	must(b.t, os.WriteFile(b.config, []byte(boardConfig), 0o600))
 	_ = b.signal(syscall.SIGKILL)
 	b.serve()
 	b.eventually("what the configuration does not have any more is unmounted, and its class goes", func() error {
-		if line := mounted(); line != "" {
+		if line := mountedAt(b.t, place); line != "" {
 			return errors.New(line)
 		}
 		if classes := b.ledge("get", "sc"); strings.Contains(classes, "usb") {
 			return errors.New(classes)
+		}
+		return nil
+	})
+}
+
+// mountedAt is the line of what is mounted at a place; empty: nothing is.
+func mountedAt(t *testing.T, place string) string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mounts")
+	must(t, err)
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, " "+place+" ") {
+			return line
+		}
+	}
+	return ""
+}
+
+// unmounted unmounts a disk by hand.
+func (b *testBoard) unmounted(place string) {
+	b.t.Helper()
+	must(b.t, syscall.Unmount(place, syscall.MNT_DETACH))
+	b.eventually("it is mounted again", func() error {
+		if mountedAt(b.t, place) == "" {
+			return errors.New("nothing is mounted at " + place)
 		}
 		return nil
 	})
