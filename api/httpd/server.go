@@ -93,10 +93,10 @@ func (s *Server) server(stop context.Context, l *Listener) *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(l.tls != nil)
 	return &http.Server{
-		Handler:           s.Handler,
-		TLSConfig:         l.tls.Clone(),
-		Protocols:         &protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: int(cmp.Or(l.streams, maxStreams)), SendPingTimeout: 30 * time.Second,
+		Handler:   s.Handler,
+		TLSConfig: l.tls.Clone(),
+		Protocols: &protocols,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: int(cmp.Or(l.streams, maxStreams)), SendPingTimeout: 30 * time.Second,
 			PingTimeout: 15 * time.Second},
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
