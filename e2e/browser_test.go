@@ -50,6 +50,9 @@ func newBrowser(t *testing.T, at string, args ...string) *browser {
 	if err != nil {
 		t.Skip("needs chromium (scripts/setup.sh browser)")
 	}
+	if _, err := axe(); err != nil {
+		t.Skip(err)
+	}
 	in, theirOut, err := os.Pipe()
 	must(t, err)
 	theirIn, out, err := os.Pipe()
@@ -302,17 +305,9 @@ func (b *browser) quiet(where string) {
 // reachable runs axe, which knows what keeps people who do not see or point from using a page.
 func (b *browser) reachable(where string) {
 	b.t.Helper()
-	cache := os.Getenv("LEDGE_CACHE")
-	if cache == "" {
-		home, err := os.UserCacheDir()
-		must(b.t, err)
-		cache = filepath.Join(home, "ledge")
-	}
-	found, err := filepath.Glob(filepath.Join(cache, "axe", "axe-*.js"))
-	if err != nil || len(found) == 0 {
-		b.t.Fatalf("there is no axe in %s: scripts/setup.sh browser", cache)
-	}
-	script, err := os.ReadFile(slices.Max(found))
+	file, err := axe()
+	must(b.t, err)
+	script, err := os.ReadFile(file)
 	must(b.t, err)
 	b.eval(string(script)+";0", nil) // by the protocol: the page's policy does not concern it
 	var violations []struct {
@@ -323,6 +318,23 @@ func (b *browser) reachable(where string) {
 	for _, v := range violations {
 		b.t.Errorf("%s: %s: %s: %d times, such as %.200s", where, v.ID, v.Help, len(v.Nodes), v.Nodes[0].HTML)
 	}
+}
+
+// axe is where that script is.
+func axe() (file string, err error) {
+	cache := os.Getenv("LEDGE_CACHE")
+	if cache == "" {
+		home, err := os.UserCacheDir()
+		if err != nil {
+			return "", err
+		}
+		cache = filepath.Join(home, "ledge")
+	}
+	found, err := filepath.Glob(filepath.Join(cache, "axe", "axe-*.js"))
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("needs axe in %s (scripts/setup.sh browser)", cache)
+	}
+	return slices.Max(found), nil
 }
 
 // untilDone is a context of the test's with an end.
