@@ -212,6 +212,7 @@ const (
 // calls themselves, as widely as they can. The heap grows by less than 32 MB, although it is that of boards and
 // administrator too.
 func TestBadBoardsInTheTunnelCostLittleMemory(t *testing.T) {
+	testrun.OnHost(t) // an emulated processor takes six minutes, and finds the same
 	const boards, most = 16, 32 << 20
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	th := newThieves(t, boards)

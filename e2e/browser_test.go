@@ -66,7 +66,7 @@ func newBrowser(t *testing.T, at string, args ...string) *browser {
 		"--disable-dev-shm-usage", "--hide-scrollbars",
 		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe",
 		"--user-data-dir=" + home}, args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+home)
+	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home)
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, cmd.Start())

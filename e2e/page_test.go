@@ -163,6 +163,7 @@ func pageActs(t *testing.T, b *testBoard, w *browser, at string) {
 // TestPageStrangers: nobody gets in without the password, or by another page's doing; `ledge page` opens once, for this machine.
 func TestPageStrangers(t *testing.T) {
 	t.Parallel()
+	onHost(t)
 	b, at := pageBoard(t)
 	b.apply(webPod)
 	b.running("web")
