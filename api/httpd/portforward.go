@@ -54,7 +54,8 @@ func (p *podStreams) portForward(w *response, r *request) error {
 	if err != nil {
 		return nil //nolint:nilerr // the connection is gone
 	}
-	defer spdy.Close()
+	defer f.end()
+	defer spdy.end()
 	select {
 	case <-spdy.CloseChan():
 	case <-ctx.Done():
@@ -173,9 +174,23 @@ type forwarding struct {
 type streamPair struct {
 	data, fail *spdystream.Stream
 	done       []func()
+	late       *time.Timer // the partner did not come in time
 }
 
-// opened takes in a stream; with its partner it becomes a connection.
+// end lets go of what has come of a pair.
+func (p *streamPair) end() {
+	for _, s := range []*spdystream.Stream{p.data, p.fail} {
+		if s != nil {
+			s.Reset()
+		}
+	}
+	for _, done := range p.done {
+		done()
+	}
+}
+
+// opened takes in a stream; with its partner it becomes a connection. A stream of a kind that has come already is
+// refused, and one whose partner does not come is given up: what it sends holds up the others.
 func (f *forwarding) opened(s *spdystream.Stream, done func()) {
 	head := s.Headers()
 	id, kind := head.Get("Requestid"), head.Get(headerStreamType)
@@ -186,36 +201,61 @@ func (f *forwarding) opened(s *spdystream.Stream, done func()) {
 		return
 	}
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	p := f.pairs[id]
 	if p == nil {
 		p = &streamPair{}
+		p.late = time.AfterFunc(openTime, func() { f.giveUp(id, p) })
 		f.pairs[id] = p
 	}
-	if kind == "data" {
-		p.data = s
-	} else {
-		p.fail = s
+	place := &p.data
+	if kind == "error" {
+		place = &p.fail
 	}
+	if *place != nil {
+		go func() { // not here: the client may not read, and the lock is held
+			done()
+			s.Reset()
+		}()
+		return
+	}
+	*place = s
 	p.done = append(p.done, done)
-	whole := p.data != nil && p.fail != nil
-	if whole {
+	if p.data != nil && p.fail != nil {
 		delete(f.pairs, id)
-	}
-	f.mu.Unlock()
-	if whole {
+		p.late.Stop()
 		go f.connect(p, uint16(port)) // not here: the connection's frames wait for this
 	}
 }
 
+// giveUp ends a pair that did not become whole.
+func (f *forwarding) giveUp(id string, p *streamPair) {
+	f.mu.Lock()
+	still := f.pairs[id] == p
+	if still {
+		delete(f.pairs, id)
+	}
+	f.mu.Unlock()
+	if still {
+		p.end()
+	}
+}
+
+// end gives up the pairs that are not whole when the client has left.
+func (f *forwarding) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.pairs {
+		p.late.Stop()
+	}
+	clear(f.pairs)
+}
+
 // connect joins a pair of streams and a port of the pod until one of them ends.
 func (f *forwarding) connect(p *streamPair, port uint16) {
-	defer func() {
-		for _, done := range p.done {
-			done()
-		}
-	}()
+	defer p.end()
 	defer p.fail.Close()
-	defer p.data.Reset()
+	go io.Copy(io.Discard, p.fail) // only we speak by it
 	f.join(port, p.data, p.data, p.fail, func() { p.data.Close() })
 }
 

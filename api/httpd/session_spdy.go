@@ -123,29 +123,55 @@ func (o *spdyStreams) end() {
 	}
 }
 
+// spdyConn is a connection that speaks SPDY.
+type spdyConn struct {
+	*spdystream.Connection
+	conn    net.Conn
+	streams spdyStreams
+}
+
 // serveSPDY speaks SPDY on a connection; each new stream is answered and handed to opened, with what is to be called
 // when it is done with. It comes back at once, and closes the connection when the client is gone or not understood.
-func serveSPDY(conn net.Conn, opened func(s *spdystream.Stream, done func())) (*spdystream.Connection, error) {
-	spdy, err := spdystream.NewConnection(conn, true)
+func serveSPDY(conn net.Conn, opened func(s *spdystream.Stream, done func())) (*spdyConn, error) {
+	lib, err := spdystream.NewConnection(conn, true)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	streams := &spdyStreams{open: map[*spdystream.Stream]bool{}}
+	spdy := &spdyConn{Connection: lib, conn: conn, streams: spdyStreams{open: map[*spdystream.Stream]bool{}}}
 	go spdy.Serve(func(s *spdystream.Stream) {
-		if !streams.enter(s) || s.SendReply(http.Header{}, false) != nil {
-			streams.leave(s)
+		if !spdy.streams.enter(s) || s.SendReply(http.Header{}, false) != nil {
+			spdy.streams.leave(s)
 			s.Reset()
 			return
 		}
-		opened(s, func() { streams.leave(s) })
+		go dropHeaders(s)
+		opened(s, func() { spdy.streams.leave(s) })
 	})
 	go func() {
 		<-spdy.CloseChan()
-		conn.Close() // first: nothing more can be told to the client, and nothing shall wait for it
-		streams.end()
+		spdy.end()
 	}()
 	return spdy, nil
+}
+
+// end closes the connection and lets go of its streams. It closes first: nothing more can be told to the client, and
+// nothing shall wait for it. Streams that nobody reads must go too: the library reads no further while what came for
+// one of them waits, and so would not see that the connection is closed.
+func (c *spdyConn) end() {
+	c.conn.Close()
+	c.streams.end()
+	c.Close()
+}
+
+// dropHeaders reads the headers that come for a stream after its first. Nobody needs them, but the library would wait
+// for a reader.
+func dropHeaders(s *spdystream.Stream) {
+	for {
+		if _, err := s.ReceiveHeader(); err != nil {
+			return
+		}
+	}
 }
 
 func openSPDYSession(w *response, r *request, o sessionOptions) (*session, error) {
@@ -180,13 +206,13 @@ func openSPDYSession(w *response, r *request, o sessionOptions) (*session, error
 		<-spdy.CloseChan()
 		s.left()
 	}()
-	s.finish = func(end metav1.Status) { finishSPDY(conn, spdy, streams, errorText(protocol, end)) }
+	s.finish = func(end metav1.Status) { finishSPDY(spdy, streams, errorText(protocol, end)) }
 	return s, nil
 }
 
 // finishSPDY tells the client how its session ended, and waits until it has read everything and closes; one that does
 // not is cut off.
-func finishSPDY(conn net.Conn, spdy *spdystream.Connection, streams map[string]*spdystream.Stream, text []byte) {
+func finishSPDY(spdy *spdyConn, streams map[string]*spdystream.Stream, text []byte) {
 	if text != nil {
 		streams["error"].Write(text)
 	}
@@ -202,12 +228,12 @@ func finishSPDY(conn net.Conn, spdy *spdystream.Connection, streams map[string]*
 	case <-spdy.CloseChan():
 	case <-time.After(lingerTime):
 	}
-	spdy.Close()
-	conn.Close()
+	spdy.end()
 }
 
-// collect waits for the streams that a client announced; nil when they do not all come.
-func collect(conn net.Conn, wanted map[string]bool) (map[string]*spdystream.Stream, *spdystream.Connection) {
+// collect waits for the streams that a client announced; nil when they do not all come. What the client sends by the
+// streams that are for it to read is dropped.
+func collect(conn net.Conn, wanted map[string]bool) (map[string]*spdystream.Stream, *spdyConn) {
 	missing := 0
 	for _, is := range wanted {
 		if is {
@@ -231,11 +257,13 @@ func collect(conn net.Conn, wanted map[string]bool) (map[string]*spdystream.Stre
 			}
 			streams[kind] = s
 			missing--
+			if kind != "stdin" && kind != "resize" {
+				go io.Copy(io.Discard, s)
+			}
 		case <-spdy.CloseChan():
 			return nil, nil
 		case <-late:
-			spdy.Close()
-			conn.Close()
+			spdy.end()
 			return nil, nil
 		}
 	}
