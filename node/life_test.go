@@ -121,6 +121,15 @@ func TestProbes(t *testing.T) {
 			"Warning Unhealthy p: Liveness probe failed: sick", "Warning Unhealthy p: Liveness probe failed: sick",
 			"Normal Killing p: Container c failed liveness probe, will be restarted")
 
+		_, text, _, err := r.agent.Page(r.Context(), "/metrics/probes")
+		for probe, kind := range map[string]string{"started": "Startup", "alive": "Liveness", "ready": "Readiness"} {
+			for result, n := range map[string]int{"failed": 2, "successful": c.count(probe) - 2} {
+				if line := fmt.Sprintf(",probe_type=%q,result=%q} %d\n", kind, result, n); !strings.Contains(string(text), line) {
+					t.Errorf("%v, no line %s of %s", err, line, text)
+				}
+			}
+		}
+
 		// A new brain finds the pod ready and says nothing else (architecture: Promises).
 		rev, before := r.get("p").ResourceVersion, c.count("started")
 		r.begin()

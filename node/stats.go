@@ -165,6 +165,11 @@ func (u usage) Page(_ context.Context, path string) (string, []byte, bool, error
 		return text, stats.ResourceText(u.lastPass()), true, nil
 	case "/metrics/cadvisor":
 		return text, stats.CadvisorText(u.lastPass()), true, nil
+	case "/metrics/probes":
+		return text, u.probesText(), true, nil
+	case "/configz":
+		data, err := u.configz()
+		return "application/json", data, true, err
 	case "/pods":
 		data, err := u.podList()
 		return "application/json", data, true, err
@@ -175,6 +180,33 @@ func (u usage) Page(_ context.Context, path string) (string, []byte, bool, error
 		return "text/plain; charset=utf-8", []byte("ok"), true, nil
 	}
 	return "", nil, false, nil
+}
+
+// probesText is a kubelet's /metrics/probes: how often containers were asked, by what came of it.
+func (u usage) probesText() []byte {
+	t := &stats.Text{}
+	t.Head("prober_probe_total", "counter",
+		"[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.")
+	pods := u.a.roster.all()
+	slices.SortFunc(pods, func(a, b *worker) int {
+		x, y := a.current(), b.current()
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name), cmp.Compare(x.UID, y.UID))
+	})
+	for _, w := range pods {
+		pod := w.current()
+		for _, c := range w.probes.Counts() {
+			for _, r := range []struct {
+				name string
+				n    uint64
+			}{{"failed", c.Failed}, {"successful", c.Successful}, {"unknown", c.Unknown}} {
+				if r.n > 0 {
+					t.Line("prober_probe_total", float64(r.n), "container", c.Container, "namespace", pod.Namespace, "pod", pod.Name,
+						"pod_uid", string(pod.UID), "probe_type", string(c.Kind), "result", r.name)
+				}
+			}
+		}
+	}
+	return []byte(t.String())
 }
 
 // podList is what a kubelet says of the pods that it has, with their statuses as it wrote them last.

@@ -150,7 +150,7 @@ func boardError(node string, err error) error {
 }
 
 // boardPages are what a board shows through nodes/NAME/proxy: nothing that acts.
-var boardPages = []string{"/metrics", "/metrics/resource", "/stats/summary", "/healthz"}
+var boardPages = []string{"/configz", "/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/stats/summary", "/healthz"}
 
 // dialPodOf connects to the address of a pod: by its board if that is another one, for its pods may have addresses that mean
 // nothing here.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,15 @@ type Set struct {
 	mu   sync.Mutex
 	ip   string
 	runs map[string]map[Kind]*run // by container ID
+
+	counts []Count
+}
+
+// Count is how often the instances of a container were asked by one probe, by what came of it. One that could not ask is unknown.
+type Count struct {
+	Container                   string
+	Kind                        Kind
+	Successful, Failed, Unknown uint64
 }
 
 // run is one probe of one instance.
@@ -234,6 +244,7 @@ func (s *Set) leave(r *run, out Outcome, began time.Time) (changed, wanted bool)
 	if r.over {
 		return false, false
 	}
+	s.count(r, out)
 	was := r.state.result
 	if out.Err == nil { // else the result is thrown away (N-7.33)
 		r.state = r.state.after(r.kind, r.spec, out.Result)
@@ -245,6 +256,29 @@ func (s *Set) leave(r *run, out Outcome, began time.Time) (changed, wanted bool)
 		r.timer.Reset(max(0, time.Until(began.Add(period(r.spec)))))
 	}
 	return r.state.result != was, true
+}
+
+// count is one more of what came of a probe.
+func (s *Set) count(r *run, out Outcome) {
+	i := slices.IndexFunc(s.counts, func(c Count) bool { return c.Container == r.t.Spec.Name && c.Kind == r.kind })
+	if i < 0 {
+		i, s.counts = len(s.counts), append(s.counts, Count{Container: r.t.Spec.Name, Kind: r.kind})
+	}
+	switch c := &s.counts[i]; {
+	case out.Err != nil:
+		c.Unknown++
+	case out.Result == Failure:
+		c.Failed++
+	default:
+		c.Successful++
+	}
+}
+
+// Counts are those of all probes that have asked, since this brain has looked after the pod.
+func (s *Set) Counts() []Count {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.counts)
 }
 
 // Health is what is known of each instance that has a probe, by container ID.
