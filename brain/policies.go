@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/brain/place"
+	"ledge/config"
 	"ledge/network"
 	"ledge/node/policies"
 )
@@ -19,7 +20,7 @@ type fences struct {
 
 // fencer is what holds policies for the pods on a bridge; nil: pods have the host's network, or packets are played.
 func fencer(n Network, bridge string) network.Fencer {
-	if bridge == place.NoBridge {
+	if bridge == place.NoBridge || bridge == config.PluginNetwork {
 		return nil
 	}
 	return n.Fencer(bridge)

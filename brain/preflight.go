@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/brain/place"
+	"ledge/config"
 	"ledge/host"
 	"ledge/node/claims"
 )
@@ -29,7 +30,7 @@ func (b *Brain) preflight() error {
 			return fmt.Errorf("this machine cannot run pods: %s: %s; %s", c.Name, c.Detail, c.Remedy)
 		}
 	}
-	if b.Bridge != place.NoBridge {
+	if b.Bridge != place.NoBridge && b.Bridge != config.PluginNetwork {
 		if err := b.rims.Network.Check(b.Bridge); err != nil {
 			return fmt.Errorf("--bridge %s: %w", b.Bridge, err)
 		}

@@ -112,7 +112,7 @@ type Network interface {
 	Check(bridge string) error
 	// Hold keeps others from choosing networks on this machine until release is called.
 	Hold(ctx context.Context) (release func(), err error)
-	// Open changes nothing yet. Invalid prefixes: the network is only looked at, and closed.
+	// Open changes nothing yet. Invalid prefixes: the network is only looked at, and closed, or it is config.PluginNetwork, which has none.
 	Open(bridge string, cidr, cidr6 netip.Prefix) (PodNetwork, error)
 	// Forwarder forwards Services for the pods on a bridge and for the machine itself; without a bridge for the latter. Nil: nobody
 	// does.

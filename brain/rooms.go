@@ -19,6 +19,7 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/kinds"
 	"ledge/brain/place"
+	"ledge/config"
 	"ledge/images"
 	"ledge/internal/durable"
 	"ledge/network"
@@ -92,6 +93,10 @@ const networkPatience = 5 * time.Second
 func (b *Brain) openNetwork(ctx context.Context) (err error) {
 	if b.Bridge == place.NoBridge {
 		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return b.rims.Host.Addresses() }})
+		return err
+	}
+	if b.Bridge == config.PluginNetwork {
+		b.network, err = b.rims.Network.Open(b.Bridge, netip.Prefix{}, netip.Prefix{})
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, networkPatience)

@@ -14,6 +14,7 @@ import (
 	"ledge/api/discovery"
 	"ledge/api/kinds"
 	"ledge/brain/place"
+	"ledge/config"
 	"ledge/host"
 	"ledge/network"
 	"ledge/network/given"
@@ -32,7 +33,10 @@ func forwarder(n Network, bridge string) network.Forwarder {
 	if !slices.Contains(kinds.All.Kept, discovery.EndpointSlices) { // no Service can lead anywhere
 		return nil
 	}
-	if bridge == place.NoBridge {
+	switch bridge {
+	case config.PluginNetwork: // what forwards for its pods comes with it
+		return nil
+	case place.NoBridge:
 		bridge = ""
 	}
 	return n.Forwarder(bridge)
@@ -40,7 +44,7 @@ func forwarder(n Network, bridge string) network.Forwarder {
 
 // openForwarding has the Services of the control plane heard, if somebody forwards them.
 func openForwarding(b *Brain) (f forwarding) {
-	if f.rules = forwarder(b.rims.Network, b.Bridge); f.rules == nil {
+	if f.rules = forwarder(b.rims.Network, b.Bridge); f.rules == nil && b.Bridge != config.PluginNetwork {
 		return f
 	}
 	cfg := services.Config{Client: b.client, Forwarder: f.rules, Node: b.Name, Pods: b.given.Prefixes, Events: b.events,

@@ -11,6 +11,7 @@ import (
 	"ledge/brain/place"
 	"ledge/config"
 	"ledge/network/bridge"
+	"ledge/network/cni"
 	"ledge/network/fence"
 	"ledge/network/proxy"
 	"ledge/runtime/keeper"
@@ -127,6 +128,13 @@ func resetNetwork(ctx context.Context, runDir, name string, was place.Info) erro
 	if name == place.NoBridge {
 		rules.Bridge = ""
 		return proxy.New(rules).Delete(ctx)
+	}
+	if name == config.PluginNetwork {
+		s, err := cni.New(cni.Config{RunDir: place.NetworkDir(runDir)})
+		if err != nil {
+			return err
+		}
+		return s.Close(ctx)
 	}
 	s, err := bridge.New(bridge.Config{Bridge: name, RunDir: place.NetworkDir(runDir)})
 	if err != nil {

@@ -51,6 +51,7 @@ type File struct {
 
 	pageKeys
 	serviceKeys
+	networkKeys
 	powerKeys
 	clockKeys
 	diskKeys
@@ -110,7 +111,7 @@ func (c File) check() error {
 	if err := c.pageKeys.check(); err != nil {
 		return err
 	}
-	if err := c.serviceKeys.check(); err != nil {
+	if err := errors.Join(c.serviceKeys.check(), c.networkKeys.check()); err != nil {
 		return err
 	}
 	if err := c.powerKeys.check(c.FeatureGates); err != nil {

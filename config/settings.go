@@ -302,7 +302,7 @@ func (s *Settings) node() error {
 	if s.Status, err = s.File.status(); err != nil {
 		return err
 	}
-	return s.disks()
+	return errors.Join(s.disks(), s.network())
 }
 
 // resources reads what bounds pods, and refuses a machine whose swap is not to be used (N-8.4).

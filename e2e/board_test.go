@@ -97,6 +97,8 @@ type testBoard struct {
 	over   bool   // finished already
 	netns  string // of the network that the board stands in; empty: the machine's
 	cwd    string // where ledge is started; empty: here
+
+	commandLine []string // that starts the brain; nil: as every test does
 }
 
 // anyMachine: how full the disk of the machine is that runs the tests must not matter to them, nor its swap.
@@ -170,7 +172,9 @@ func (b *testBoard) launch(verb string, args ...string) {
 	all := append([]string{"--run-dir", b.runDir, verb, "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
 		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--power-backend=none",
 		"--safe-mode-after=0"}, args...)
-	b.cmd = b.command(context.Background(), all...)
+	if b.cmd = b.command(context.Background(), all...); b.commandLine != nil {
+		b.cmd = exec.Command(b.commandLine[0], b.commandLine[1:]...)
+	}
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := b.cmd.Start(); err != nil {

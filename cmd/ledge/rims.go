@@ -16,6 +16,7 @@ import (
 	"ledge/images/layers"
 	"ledge/network"
 	"ledge/network/bridge"
+	"ledge/network/cni"
 	"ledge/network/dns"
 	"ledge/network/fence"
 	"ledge/network/mdns"
@@ -90,6 +91,13 @@ func (bridges) Fencer(bridge string) network.Fencer { return fence.New(fence.Con
 func (bridges) Hold(ctx context.Context) (release func(), err error) { return host.HoldNetwork(ctx) }
 
 func (b bridges) Open(name string, cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
+	if name == config.PluginNetwork {
+		plugins, err := cni.New(cni.Config{RunDir: b.dir})
+		if err != nil {
+			return nil, err
+		}
+		return plugins, nil
+	}
 	setup, err := bridge.New(bridge.Config{Bridge: name, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: b.dir, Questions: b.names})
 	if err != nil {
 		return nil, err

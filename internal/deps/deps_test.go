@@ -105,6 +105,7 @@ var table = map[string][]string{
 	"network/given":       {"api", "network", "network/plan"},
 	"network/service":     {"network"},
 	"network/policy":      {"network"}, // decision 113
+	"network/cni":         {"internal/durable", "network", "network/netns", "network/plan"}, // decision 161
 	"network/fence":       {"network", "network/netns", "network/nft"},
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
 	"network/dns":         {"network/service"},  // decisions 105, 115
@@ -169,7 +170,7 @@ var thirdParty = map[string][]string{
 	"github.com/containerd/cgroups":     {"host/..."},
 	"github.com/shirou/gopsutil":        {"host/..."},
 	// host: routes and the board's own address (decisions 55 and 70)
-	"github.com/vishvananda/netlink":         {"network/bridge/...", "network/fence", "network/nft", "network/proxy", "host"},
+	"github.com/vishvananda/netlink":         {"network/bridge/...", "network/cni", "network/fence", "network/nft", "network/proxy", "host"},
 	"github.com/vishvananda/netns":           {},
 	"github.com/google/nftables":             {"network/bridge/...", "network/fence", "network/nft", "network/proxy"}, // decisions 104, 113
 	"github.com/google/go-containerregistry": {},
@@ -190,7 +191,7 @@ var thirdParty = map[string][]string{
 		"images/registry/...", "images/imagestest", "node/join", "node/probe", "node/services", "network/ingress/door", "controller/machines", "page",
 		"brain", "brain/place", "cli", "internal/original"},
 	"net/http/httptest": {},
-	"os/exec": {"boot", "cli", "controller/machines", "host/nfs", "runtime/keeper/...",
+	"os/exec": {"boot", "cli", "controller/machines", "host/nfs", "network/cni", "runtime/keeper/...",
 		"runtime/runtimetest/...", "storage/...", "internal/original", "internal/nspawn"},
 	"github.com/opencontainers/runc/tests":                {},
 	"k8s.io/apimachinery/pkg/util/wait":                   {}, // its timers do not sit well in a synctest bubble

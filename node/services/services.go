@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -64,7 +65,8 @@ type Loop struct {
 	doors  doors
 	failed grumble.Once
 	half   grumble.Once
-	state  state // of the last try
+	other  string // the pod that forwards Services here, so that nobody else does; ""
+	state  state  // of the last try
 
 	crossed crossings
 	unseen  grumble.Once
@@ -290,6 +292,9 @@ func (l *Loop) again() {
 
 // sync tells the Forwarder what changed. Until everything was heard once it does nothing.
 func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
+	if others, err := l.yield(ctx); others || err != nil {
+		return err
+	}
 	plans, health, all, ready := l.take()
 	if !ready {
 		return nil
@@ -310,6 +315,43 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 	}
 	return cmp.Or(err, l.doors.set(g, health, err == nil, all))
 }
+
+// yield takes every rule away while a pod of this board forwards Services: both would lead the same connections, each to an endpoint of
+// its own choice.
+func (l *Loop) yield(ctx context.Context) (others bool, err error) {
+	who := l.proxyHere()
+	switch {
+	case who == l.other:
+	case who == "":
+		slog.Info("the pod that forwarded Services on this board has gone; forwarding them again", "pod", l.other)
+		l.again()
+	default:
+		if err := l.cfg.Forwarder.Delete(ctx); err != nil {
+			return true, err
+		}
+		l.doors.closeAll()
+		l.short.say(nil)
+		l.state.set(nil)
+		slog.Info("a pod of this board forwards Services; leaving them to it", "pod", who)
+	}
+	l.other = who
+	return who != "", nil
+}
+
+// proxyHere is the kube-proxy of this board, as clusters run it: a DaemonSet on the host's network.
+func (l *Loop) proxyHere() string {
+	if l.cfg.Here == nil {
+		return ""
+	}
+	for _, p := range l.cfg.Here() {
+		if p.Labels["k8s-app"] == kubeProxy && p.Namespace == metav1.NamespaceSystem && p.Spec.HostNetwork && p.Status.Phase == corev1.PodRunning {
+			return p.Namespace + "/" + p.Name
+		}
+	}
+	return ""
+}
+
+const kubeProxy = "kube-proxy"
 
 // heed says how it went. What was done by half is no error: the next look at everything tries again.
 func (l *Loop) heed(err error) error {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,11 +167,15 @@ func (c *counted) counts() [3]int {
 }
 
 // rig runs a Loop in a bubble.
-func rig(t *testing.T, client api.Client, f func(l *Loop, k *fake.Kernel, c *counted)) {
+func rig(t *testing.T, client api.Client, f func(l *Loop, k *fake.Kernel, c *counted), here ...func() []*corev1.Pod) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &fake.Kernel{}
 		c := &counted{Forwarder: fake.NewForwarder(k)}
-		l := New(Config{Client: client, Forwarder: c, Node: "here"})
+		cfg := Config{Client: client, Forwarder: c, Node: "here"}
+		if len(here) > 0 {
+			cfg.Here = here[0]
+		}
+		l := New(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- l.Run(ctx) }()
@@ -203,6 +208,33 @@ func expect(t *testing.T, what string, k *fake.Kernel, want ...string) {
 	if got := forwards(k); !slices.Equal(got, want) {
 		t.Errorf("%s: %q, want %q", what, got, want)
 	}
+}
+
+// TestYields: where a kube-proxy runs on the board nobody else forwards, until it has gone.
+func TestYields(t *testing.T) {
+	p := newPlane()
+	p.put(api.Services, svc("web", "10.96.0.1"))
+	p.put(discovery.EndpointSlices, slice("web-1", "web", "10.42.0.2"))
+	var here atomic.Pointer[[]*corev1.Pod]
+	here.Store(&[]*corev1.Pod{})
+	rig(t, p, func(_ *Loop, k *fake.Kernel, _ *counted) {
+		expect(t, "alone", k, "default/web=10.42.0.2,")
+		proxy := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		proxy.Namespace, proxy.Name, proxy.Labels = "kube-system", "kube-proxy-x", map[string]string{"k8s-app": "kube-proxy"}
+		other := proxy.DeepCopy()
+		other.Namespace = "default" // whoever may make pods there is not the cluster
+		here.Store(&[]*corev1.Pod{other})
+		time.Sleep(2 * look)
+		expect(t, "a pod that looks like it", k, "default/web=10.42.0.2,")
+		here.Store(&[]*corev1.Pod{other, proxy})
+		time.Sleep(2 * look)
+		expect(t, "kube-proxy runs", k)
+		p.put(api.Services, svc("two", "10.96.0.2"))
+		expect(t, "a Service comes", k)
+		here.Store(&[]*corev1.Pod{other})
+		time.Sleep(2 * look)
+		expect(t, "it has gone", k, "default/two=", "default/web=10.42.0.2,")
+	}, func() []*corev1.Pod { return *here.Load() })
 }
 
 func TestFollows(t *testing.T) {
