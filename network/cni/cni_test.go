@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 	"ledge/network/netns"
 	"ledge/network/networktest"
@@ -42,6 +43,7 @@ func pinned(t *testing.T, name string) string {
 
 // debian skips a test where Debian's plugins are not.
 func debian(t *testing.T) {
+	testrun.OnHost(t)
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
