@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"ledge/brain/place"
+	"ledge/config"
 )
 
 // leaveFormer takes away what the node of this run directory had under names that it has no more, and that nobody would find again. What
@@ -20,19 +21,24 @@ func (b *Brain) leaveFormer(ctx context.Context) error {
 		slog.Warn("what the node here was before is not known", "err", err) // it is written anew
 		return nil
 	}
+	if was.Bridge == place.NoBridge && b.Bridge != place.NoBridge {
+		if err := (forwarding{rules: forwarder(b.rims.Network, was.Bridge)}).remove(ctx); err != nil {
+			return err
+		}
+	}
 	var old PodNetwork
 	if was.Bridge != "" && was.Bridge != place.NoBridge && was.Bridge != b.Bridge {
 		if old, err = b.rims.Network.Open(was.Bridge, netip.Prefix{}, netip.Prefix{}); err != nil {
 			return err
 		}
 		if n := old.Pods(); n > 0 {
-			return stillThere("bridge", b.Bridge, was.Bridge, n)
+			return stillThere(networkSetting(b.Bridge), networkSetting(was.Bridge), n)
 		}
 	}
 	// A keeper that a service has started stands where that says.
 	if cmd, err := b.keeperCommand(); err == nil && len(cmd) > 0 && was.CgroupRoot != "" && was.CgroupRoot != b.CgroupRoot {
 		if n := heldPods(b.RunDir, b.rims.Host.BootID()); n > 0 {
-			return stillThere("cgroup-root", b.CgroupRoot, was.CgroupRoot, n)
+			return stillThere("--cgroup-root "+b.CgroupRoot, "--cgroup-root "+was.CgroupRoot, n)
 		}
 		if err := b.rims.Keeper.StopAll(ctx, was.CgroupRoot); err != nil {
 			return fmt.Errorf("--cgroup-root %s: leave %s, which this node had before: %w", b.CgroupRoot, was.CgroupRoot, err)
@@ -45,9 +51,17 @@ func (b *Brain) leaveFormer(ctx context.Context) error {
 	return nil
 }
 
-func stillThere(flag, now, was string, pods int) error {
-	return fmt.Errorf("--%s %s: this node had %s, and pods (%d) stand there: keep --%s %s, or stop them first: serve with that and --on-term=drain, and end it",
-		flag, now, was, pods, flag, was)
+func stillThere(now, was string, pods int) error {
+	return fmt.Errorf("%s: this node had %s, and pods (%d) stand there: keep that, or stop them first: start it so, with --on-term=drain, and end it",
+		now, was, pods)
+}
+
+// networkSetting is what gives a board this network.
+func networkSetting(bridge string) string {
+	if bridge == config.PluginNetwork {
+		return "network: " + bridge + " in the configuration"
+	}
+	return "--bridge " + bridge
 }
 
 // heldPods counts what a keeper of this boot holds, or held when it was killed.

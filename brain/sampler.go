@@ -75,7 +75,11 @@ func (s *sampler) Sample() (machine.Sample, error) {
 		swaps, err := s.host.Swaps()
 		out.SwapOnDisk = err != nil || slices.ContainsFunc(swaps, func(w host.Swap) bool { return !w.InMemory() })
 	}
-	out.Addresses, err = s.host.Addresses(s.bridge)
+	not := []string{s.bridge}
+	if s.bridge == config.PluginNetwork { // what plugins make has names that nobody here knows
+		not = host.Inside(s.host)
+	}
+	out.Addresses, err = s.host.Addresses(not...)
 	out.Unread = errors.Join(out.Unread, err)
 	return out, nil
 }

@@ -130,7 +130,7 @@ func resetNetwork(ctx context.Context, runDir, name string, was place.Info) erro
 		return proxy.New(rules).Delete(ctx)
 	}
 	if name == config.PluginNetwork {
-		s, err := cni.New(cni.Config{RunDir: place.NetworkDir(runDir)})
+		s, err := cni.New(cni.Config{Dir: place.PluginsDir(was.DataDir)})
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (b *testBoard) changes(flag, was, now string) {
 		return errors.Join(err, nerr, contains(b.ledge("get", "pod", "done"), "Completed"))
 	})
 	must(b.t, b.signal(syscall.SIGTERM))
-	if text, err := b.refusesToStart(flag, now); err == nil || !strings.Contains(text, "pods (1) stand there: keep "+flag+" "+was) {
+	if text, err := b.refusesToStart(flag, now); err == nil || !strings.Contains(text, "this node had "+flag+" "+was+", and pods (1) stand there") {
 		b.t.Fatalf("%v %s", err, text)
 	}
 	b.serve()

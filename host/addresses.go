@@ -65,6 +65,21 @@ func Outside(h *Host) ([]Interface, error) {
 	return out, nil
 }
 
+// Inside are the other interfaces: bridges of pods, tunnels and the like.
+func Inside(h *Host) (names []string) {
+	ifaces, err := h.cfg.Interfaces()
+	if err != nil {
+		return nil // whoever asks for addresses next hears of it
+	}
+	defaults, all := h.defaultRoutes(), filepath.Join(h.cfg.Sys, "class/net")
+	for _, i := range ifaces {
+		if _, leaves := defaults[i.Name]; !leaves && !overHardware(all, i.Name, mostLayers) {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
 // mostLayers is a VLAN on a bridge of bonds, and one more.
 const mostLayers = 4
 

@@ -331,6 +331,9 @@ func TestOutside(t *testing.T) {
 	if want := "eth0[192.0.2.7/24 2001:db8::8/64] eth1[fe80::2/64] br0[192.168.2.1/24] veth0[192.168.1.9/24]"; err != nil || strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %s, %v", got, want, err)
 	}
+	if got := strings.Join(Inside(h), " "); got != "lo ledge0 round" {
+		t.Errorf("inside are %s", got)
+	}
 }
 
 // An IPv6-only network has its default route elsewhere.

@@ -151,5 +151,8 @@ func Socket(runDir string) string { return filepath.Join(runDir, "ledge.sock") }
 // NoBridge as --bridge gives every pod the host's network.
 const NoBridge = "none"
 
+// PluginsDir is where it is kept in mind which pods the plugins of a cluster's network have connected.
+func PluginsDir(dataDir string) string { return filepath.Join(dataDir, "cni") }
+
 // NetworkDir is where the pods' network is kept in mind.
 func NetworkDir(runDir string) string { return filepath.Join(runDir, "network") }

@@ -31,7 +31,7 @@ import (
 func rims(s config.Settings, runDir string) brain.Rims {
 	machine := host.New(host.Config{})
 	return brain.Rims{Host: machine, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}),
-		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir), s.File.ServesNames()},
+		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir), place.PluginsDir(s.DataDir), s.File.ServesNames()},
 		Names: dns.Listen, Found: brain.Found{Serve: mdns.Serve, Beside: mdns.Beside},
 		Disks: &host.Labelled{}, DiskGone: host.BlockGone,
 		Keeper: brain.Keeper{
@@ -77,7 +77,8 @@ func beside(ctx context.Context) {
 // bridges are networks of pods on a bridge of this machine; what they have is noted in a directory.
 type bridges struct {
 	dir   string
-	names bool // the board answers its pods' questions for names
+	kept  string // what outlives a reboot, of a network that plugins make
+	names bool   // the board answers its pods' questions for names
 }
 
 func (bridges) Check(name string) error { return bridge.Check(name) }
@@ -92,7 +93,7 @@ func (bridges) Hold(ctx context.Context) (release func(), err error) { return ho
 
 func (b bridges) Open(name string, cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
 	if name == config.PluginNetwork {
-		plugins, err := cni.New(cni.Config{RunDir: b.dir})
+		plugins, err := cni.New(cni.Config{Dir: b.kept})
 		if err != nil {
 			return nil, err
 		}

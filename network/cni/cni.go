@@ -2,8 +2,9 @@
 // that are run for each pod, as the first file of /etc/cni/net.d says. What ledge makes of them is a loop over a list; what they make
 // is their own. The specification is that of containernetworking/cni, versions 0.3.0 to 1.1.0.
 //
-// A record for each pod, on tmpfs, has the list that it was connected by and what the plugins answered: a pod is disconnected by what
-// connected it, whatever the file says by then.
+// A record for each pod has the list that it was connected by and what the plugins answered: a pod is disconnected by what connected it,
+// whatever the file says by then. It outlives a reboot, as what plugins note for themselves does: an address that a plugin has given is
+// taken until the plugin is told that the pod has gone.
 package cni
 
 import (
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -37,12 +39,12 @@ const (
 	DebianPrograms  = "/usr/lib/cni" // of the package containernetworking-plugins
 )
 
-// Config says where things are. RunDir is required.
+// Config says where things are. Dir is required.
 type Config struct {
 	Networks string   // the directory of configurations; DefaultNetworks if empty
 	Programs []string // the directories of plugins; DefaultPrograms and DebianPrograms if empty
-	RunDir   string   // a directory on tmpfs: the records in it die with the boot
-	BootID   string   // of the running kernel; if empty it is read. Records of another boot are void.
+	Dir      string   // of the records; it outlives a reboot
+	BootID   string   // of the running kernel; if empty it is read. Pods of another boot stand no more.
 	NetNS    string   // the path of the network namespace that plays the host; if empty, that of this process
 }
 
@@ -50,10 +52,14 @@ type Config struct {
 type Setup struct {
 	cfg Config
 
-	mu    sync.Mutex
-	pods  map[string]*record // by UID
-	busy  map[string]bool    // something is being done to that pod
-	freed *sync.Cond         // some pod is not busy any more
+	mu       sync.Mutex
+	pods     map[string]*record // by UID
+	busy     map[string]bool    // something is being done to that pod
+	freed    *sync.Cond         // some pod is not busy any more
+	unwanted map[string]bool    // pods that were to be disconnected and are not yet
+	tidying  bool
+
+	counted sync.RWMutex // written to by who tells plugins which pods there are: none comes or goes meanwhile
 
 	asking sync.Mutex // of the network's state
 	asked  time.Time
@@ -69,12 +75,17 @@ type record struct {
 	Pod    network.Pod
 	List   list
 	Result json.RawMessage // nil: it was begun, and may be half done
+
+	ns *os.File // the pod's namespace: it is there until the plugins have taken back what they made in it
 }
+
+// stands tells whether the pod was connected since the machine started.
+func (s *Setup) stands(r *record) bool { return r.Boot == s.cfg.BootID }
 
 // New reads what an earlier process of this boot recorded. It changes nothing.
 func New(cfg Config) (*Setup, error) {
-	if cfg.RunDir == "" {
-		return nil, errors.New("network of pods: RunDir is required")
+	if cfg.Dir == "" {
+		return nil, errors.New("network of pods: Dir is required")
 	}
 	if cfg.Networks == "" {
 		cfg.Networks = DefaultNetworks
@@ -89,9 +100,9 @@ func New(cfg Config) (*Setup, error) {
 		}
 		cfg.BootID = strings.TrimSpace(string(id))
 	}
-	s := &Setup{cfg: cfg, pods: map[string]*record{}, busy: map[string]bool{}}
+	s := &Setup{cfg: cfg, pods: map[string]*record{}, busy: map[string]bool{}, unwanted: map[string]bool{}}
 	s.freed = sync.NewCond(&s.mu)
-	paths, err := filepath.Glob(filepath.Join(cfg.RunDir, "cni-*.json"))
+	paths, err := filepath.Glob(filepath.Join(cfg.Dir, "cni-*.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -101,24 +112,58 @@ func New(cfg Config) (*Setup, error) {
 		if err == nil {
 			err = json.Unmarshal(data, &r)
 		}
-		if err == nil && r.Boot == cfg.BootID && s.path(r.Pod.UID) == path {
+		if err == nil && s.path(r.Pod.UID) == path {
+			s.hold(&r)
 			s.pods[r.Pod.UID] = &r
 		}
 	}
 	return s, nil
 }
 
-func (s *Setup) path(uid string) string { return filepath.Join(s.cfg.RunDir, "cni-"+uid+".json") }
-
-// Pods is how many are connected.
-func (s *Setup) Pods() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.pods)
+// hold keeps the namespace of a pod. One that is gone is not held.
+func (s *Setup) hold(r *record) {
+	if !s.stands(r) {
+		return
+	}
+	if fd, err := netns.Open(r.Pod.NetNS); err == nil {
+		r.ns = os.NewFile(uintptr(fd), r.Pod.NetNS)
+	}
 }
 
-// fresh is how long a network that was well is believed to be, while its configuration is the same. Asking runs programs.
-const fresh = 5 * time.Minute
+// let lets the namespace go.
+func (r *record) let() {
+	if r.ns != nil {
+		r.ns.Close()
+	}
+}
+
+// where is the path of the pod's namespace; "": it is gone.
+func (r *record) where() string {
+	if r.ns == nil {
+		return ""
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.ns.Fd())
+}
+
+func (s *Setup) path(uid string) string { return filepath.Join(s.cfg.Dir, "cni-"+uid+".json") }
+
+// Pods is how many are connected.
+func (s *Setup) Pods() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.pods {
+		if s.stands(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// What a network said of itself is believed for so long, while its configuration is the same: asking runs programs.
+const (
+	freshWell  = 5 * time.Minute
+	freshError = 5 * time.Second
+)
 
 // Ready says whether there is a network, and what its plugins say of it.
 func (s *Setup) Ready(ctx context.Context) error {
@@ -135,15 +180,63 @@ func (s *Setup) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if string(text) == s.of && s.state == nil && time.Since(s.asked) < fresh {
-		return nil
+	s.tidy()
+	fresh := freshWell
+	if s.state != nil {
+		fresh = freshError
 	}
-	err = s.status(ctx, l)
+	if string(text) == s.of && time.Since(s.asked) < fresh {
+		return s.state
+	}
+	soon, cancel := context.WithTimeoutCause(ctx, quick, fmt.Errorf("it did not end within %s", quick))
+	defer cancel()
+	err = s.status(soon, l)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	s.asked, s.of, s.state = time.Now(), string(text), err
 	return err
+}
+
+// tidy disconnects, beside everything else, pods that should have been and could not.
+func (s *Setup) tidy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tidying || len(s.unwanted) == 0 {
+		return
+	}
+	s.tidying = true
+	all := slices.Sorted(maps.Keys(s.unwanted))
+	go func() {
+		for _, uid := range all {
+			if err := s.drop(context.Background(), uid); err != nil {
+				slog.Debug("trying again", "err", err)
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tidying = false
+	}()
+}
+
+// drop disconnects a pod that nobody wants, or has it tried again. One that somebody wants by then stays.
+func (s *Setup) drop(ctx context.Context, uid string) error {
+	ctx, cancel := context.WithTimeout(ctx, hasty)
+	defer cancel()
+	if err := s.take(ctx, uid); err != nil {
+		return err
+	}
+	defer s.release(uid)
+	s.mu.Lock()
+	r, unwanted := s.pods[uid], s.unwanted[uid]
+	s.mu.Unlock()
+	if r == nil || !unwanted {
+		return nil
+	}
+	if err := s.disconnect(ctx, r); err != nil {
+		return fmt.Errorf("disconnect pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+	}
+	return nil
 }
 
 func (s *Setup) status(ctx context.Context, l *list) error {
@@ -216,19 +309,23 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 	}
 	var wanted []netip.Addr
 	if old != nil {
-		if addrs, err := s.still(ctx, old, pod); err == nil {
+		addrs, err := s.still(old, pod)
+		if err == nil {
 			return addrs, nil
 		}
 		if ctx.Err() != nil {
 			return fail(ctx.Err())
 		}
+		slog.Info("connecting a pod anew", "pod", pod.Namespace+"/"+pod.Name, "why", err)
 		wanted, _ = addresses(old.Result) // one that was begun has none
 		if err := s.disconnect(ctx, old); err != nil {
 			return fail(err)
 		}
 	}
+	began := time.Now()
 	addrs, err := s.connect(ctx, pod, wanted)
-	if err != nil && len(wanted) > 0 && ctx.Err() == nil { // somebody else may have them by now
+	// Somebody else may have the addresses by now; and plugins that run at once meet in iptables, where one of them fails.
+	if err != nil && ctx.Err() == nil && time.Since(began) < quick && !errors.Is(err, network.ErrExhausted) {
 		addrs, err = s.connect(ctx, pod, nil)
 	}
 	if err != nil {
@@ -243,42 +340,56 @@ func (s *Setup) claim(pod *network.Pod) (old *record, err error) {
 	defer s.mu.Unlock()
 	var others []network.Pod
 	for _, r := range s.pods {
-		others = append(others, r.Pod)
+		if s.stands(r) {
+			others = append(others, r.Pod)
+		}
 	}
+	delete(s.unwanted, pod.UID)
 	if pod.Ports, err = plan.CheckPorts(*pod, others); err != nil {
 		return nil, err
 	}
 	if old = s.pods[pod.UID]; old == nil {
-		s.pods[pod.UID] = &record{Pod: *pod} // nobody else takes its ports meanwhile
+		s.pods[pod.UID] = &record{Boot: s.cfg.BootID, Pod: *pod} // nobody else takes its ports meanwhile
 	}
 	return old, nil
 }
 
-// still tells whether a pod is connected as it is wanted.
-func (s *Setup) still(ctx context.Context, r *record, pod network.Pod) ([]netip.Addr, error) {
-	if r.Result == nil || r.Pod.NetNS != pod.NetNS || !slices.Equal(r.Pod.Ports, pod.Ports) {
-		return nil, errors.New("it is to be connected anew")
+// still tells whether a pod is connected as it is wanted: it has its interface and its addresses. Plugins are not asked (CHECK): the
+// network's own programs may be away for a while, and no pod is cut off for that (decision 161).
+func (s *Setup) still(r *record, pod network.Pod) ([]netip.Addr, error) {
+	switch {
+	case !s.stands(r):
+		return nil, errors.New("the machine was started since")
+	case r.Result == nil:
+		return nil, errors.New("it was begun and not done")
+	case r.Pod.NetNS != pod.NetNS || r.ns == nil:
+		return nil, errors.New("it has another network namespace")
+	case !slices.Equal(r.Pod.Ports, pod.Ports):
+		return nil, errors.New("it has other host ports")
 	}
 	addrs, err := addresses(r.Result)
 	if err != nil {
 		return nil, err
 	}
-	if r.List.speaks("0.4.0") && !r.List.DisableCheck {
-		for _, p := range r.List.Plugins {
-			req, err := r.List.request(p, asks{previous: r.Result, ports: pod.Ports})
-			if err == nil {
-				_, err = s.run(ctx, p.kind(), s.callOf("CHECK", pod), req)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		return addrs, nil
+	return addrs, netns.Within(int(r.ns.Fd()), func() error { return has(podLink, addrs) })
+}
+
+// has says which of the addresses an interface lacks.
+func has(name string, addrs []netip.Addr) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("its %s: %w", name, err)
 	}
-	return addrs, netns.At(pod.NetNS, func() error { // a plugin that cannot tell: its interface is there
-		_, err := netlink.LinkByName(podLink)
-		return err
-	})
+	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("its %s: %w", name, err)
+	}
+	for _, want := range addrs {
+		if !slices.ContainsFunc(list, func(a netlink.Addr) bool { return a.IP.Equal(want.AsSlice()) }) {
+			return fmt.Errorf("its %s has no %s", name, want)
+		}
+	}
+	return nil
 }
 
 func (s *Setup) callOf(command string, pod network.Pod) call {
@@ -288,10 +399,15 @@ func (s *Setup) callOf(command string, pod network.Pod) call {
 
 // connect runs the plugins one after the other. What fails is taken back.
 func (s *Setup) connect(ctx context.Context, pod network.Pod, wanted []netip.Addr) (addrs []netip.Addr, err error) {
+	s.counted.RLock()
+	defer s.counted.RUnlock()
 	r := &record{Boot: s.cfg.BootID, Pod: pod}
+	s.hold(r)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.disconnect(context.WithoutCancel(ctx), r))
+			back, cancel := context.WithTimeout(context.WithoutCancel(ctx), hasty)
+			defer cancel()
+			err = errors.Join(err, s.takeBack(back, r))
 		}
 	}()
 	l, err := load(s.cfg.Networks)
@@ -348,7 +464,7 @@ func loopbackUp() error {
 func (s *Setup) keep(r *record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = os.MkdirAll(s.cfg.RunDir, 0o700)
+		err = os.MkdirAll(s.cfg.Dir, 0o700)
 	}
 	if err == nil {
 		err = durable.Volatile.Replace(s.path(r.Pod.UID), data, 0o600)
@@ -362,29 +478,46 @@ func (s *Setup) keep(r *record) error {
 	return nil
 }
 
+// ask runs one plugin for a pod that it may have connected.
+func (s *Setup) ask(ctx context.Context, command string, r *record, p plugin) error {
+	c := s.callOf(command, r.Pod)
+	c.netns = r.where()
+	req, err := r.List.request(p, asks{previous: r.Result, ports: r.Pod.Ports})
+	if err == nil {
+		_, err = s.run(ctx, p.kind(), c, req)
+	}
+	return err
+}
+
 // disconnect runs the plugins that connected a pod, the last one first, and forgets the pod.
 func (s *Setup) disconnect(ctx context.Context, r *record) error {
-	pod := r.Pod
-	if fd, err := netns.Open(pod.NetNS); err != nil {
-		pod.NetNS = "" // it is gone, and what was in it
-	} else {
-		unix.Close(fd)
-	}
+	s.counted.RLock()
+	defer s.counted.RUnlock()
+	return s.takeBack(ctx, r)
+}
+
+// takeBack is disconnect for who holds counted. What a plugin has made that is not installed any more stays: nobody else knows it.
+func (s *Setup) takeBack(ctx context.Context, r *record) error {
 	for _, p := range slices.Backward(r.List.Plugins) {
-		req, err := r.List.request(p, asks{previous: r.Result, ports: pod.Ports})
-		if err == nil {
-			_, err = s.run(ctx, p.kind(), s.callOf("DEL", pod), req)
-		}
-		if err != nil {
+		err := s.ask(ctx, "DEL", r, p)
+		if errors.Is(err, errNoProgram) {
+			slog.Warn("a plugin cannot take back what it made for a pod", "pod", r.Pod.Namespace+"/"+r.Pod.Name, "err", err)
+		} else if err != nil {
 			return fmt.Errorf("network %s: %w", r.List.Name, err)
 		}
 	}
-	if err := os.Remove(s.path(pod.UID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	return s.forget(r)
+}
+
+func (s *Setup) forget(r *record) error {
+	if err := os.Remove(s.path(r.Pod.UID)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove record of pod: %w", err)
 	}
+	r.let()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.pods, pod.UID)
+	delete(s.pods, r.Pod.UID)
+	delete(s.unwanted, r.Pod.UID)
 	return nil
 }
 
@@ -406,18 +539,17 @@ func (s *Setup) Detach(ctx context.Context, uid string) error {
 	return nil
 }
 
-// Retain disconnects the pods that are not listed, and tells the plugins which are, so that they free what others have left.
+// Retain disconnects the pods that are not listed, and tells the plugins which are, so that they free what others have left. What
+// cannot be disconnected is tried again with each look at the board.
 func (s *Setup) Retain(ctx context.Context, uids []string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	known := slices.Sorted(maps.Keys(s.pods))
-	s.mu.Unlock()
 	var errs []error
-	for _, uid := range known {
-		if !slices.Contains(uids, uid) {
-			errs = append(errs, s.Detach(ctx, uid))
+	late := time.Now().Add(hasty)
+	for _, uid := range s.others(uids) {
+		if time.Now().Before(late) {
+			errs = append(errs, s.drop(ctx, uid))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -426,12 +558,29 @@ func (s *Setup) Retain(ctx context.Context, uids []string) error {
 	return s.collect(ctx)
 }
 
+// others are the pods that are not listed: nobody wants them.
+func (s *Setup) others(uids []string) (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, uid := range slices.Sorted(maps.Keys(s.pods)) {
+		if !slices.Contains(uids, uid) {
+			s.unwanted[uid] = true
+			out = append(out, uid)
+		}
+	}
+	return out
+}
+
 // collect is GC of the specification.
 func (s *Setup) collect(ctx context.Context) error {
 	l, err := load(s.cfg.Networks)
 	if err != nil || !l.speaks("1.1.0") || l.DisableGC {
 		return nil //nolint:nilerr // without a network there is nothing to free; Ready says so
 	}
+	ctx, cancel := context.WithTimeout(ctx, hasty)
+	defer cancel()
+	s.counted.Lock() // a pod that came meanwhile would be taken for one that has gone
+	defer s.counted.Unlock()
 	s.mu.Lock()
 	valid := []attachment{}
 	for _, uid := range slices.Sorted(maps.Keys(s.pods)) {
@@ -449,5 +598,29 @@ func (s *Setup) collect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close disconnects all pods. What plugins made for all of them, a bridge for one, is theirs and stays.
-func (s *Setup) Close(ctx context.Context) error { return s.Retain(ctx, nil) }
+// Close disconnects all pods. What plugins made for all of them, a bridge for one, is theirs and stays; so does what one of them will
+// not take back: whoever leaves a network is not held by it.
+func (s *Setup) Close(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, uid := range s.others(nil) {
+		err := s.drop(ctx, uid)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.mu.Lock()
+		r := s.pods[uid]
+		s.mu.Unlock()
+		if err != nil && r != nil {
+			slog.Warn("a pod is given up whose network its plugins do not take back", "pod", r.Pod.Namespace+"/"+r.Pod.Name, "err", err)
+			if err := s.forget(r); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(s.cfg.Dir); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("remove records of pods: %w", err)
+	}
+	return nil
+}

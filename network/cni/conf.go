@@ -31,13 +31,12 @@ var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
 // list is a network: the plugins that make it, in their order.
 type list struct {
-	Name         string   `json:"name"`
-	Version      string   `json:"cniVersion,omitempty"`
-	Versions     []string `json:"cniVersions,omitempty"`
-	DisableCheck bool     `json:"disableCheck,omitempty"`
-	DisableGC    bool     `json:"disableGC,omitempty"`
-	Inlined      bool     `json:"loadOnlyInlinedPlugins,omitempty"`
-	Plugins      []plugin `json:"plugins"`
+	Name      string   `json:"name"`
+	Version   string   `json:"cniVersion,omitempty"`
+	Versions  []string `json:"cniVersions,omitempty"`
+	DisableGC bool     `json:"disableGC,omitempty"`
+	Inlined   bool     `json:"loadOnlyInlinedPlugins,omitempty"`
+	Plugins   []plugin `json:"plugins"`
 }
 
 // plugin is what the configuration says of one: passed on as it is.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -18,10 +19,12 @@ import (
 )
 
 const (
-	patience  = time.Minute // for one plugin
-	maxAnswer = 1 << 20     // bytes of what it answers
-	maxSaid   = 4 << 10     // bytes of what it says of its troubles
-	maxTold   = 500         // bytes of it that are passed on
+	patience  = time.Minute      // for one plugin
+	hasty     = 10 * time.Second // for all plugins of a pod, where others wait
+	quick     = 5 * time.Second  // for what they say of themselves
+	maxAnswer = 1 << 20          // bytes of what it answers
+	maxSaid   = 4 << 10          // bytes of what it says of its troubles
+	maxTold   = 500              // bytes of it that are passed on
 	podLink   = "eth0"
 )
 
@@ -62,11 +65,16 @@ func (s *Setup) run(ctx context.Context, kind string, c call, request []byte) ([
 		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+c.id, "CNI_IFNAME="+podLink, "CNI_NETNS="+c.netns, "CNI_ARGS="+c.args)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), &out, &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // something that it started may hold the pipes
-	if err = netns.At(s.cfg.NetNS, cmd.Start); err == nil {
-		err = cmd.Wait()
+	cmd.WaitDelay = time.Second
+	err = netns.At(s.cfg.NetNS, func() error {
+		goruntime.LockOSThread() // a plugin dies with the thread that started it: two of them at one pod would meet
+		defer goruntime.UnlockOSThread()
+		return cmd.Run()
+	})
+	if errors.Is(err, exec.ErrWaitDelay) { // it ended well, and something that it started holds its pipes
+		err = nil
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -79,6 +87,9 @@ func (s *Setup) run(ctx context.Context, kind string, c call, request []byte) ([
 	return out.got, nil
 }
 
+// errNoProgram: a plugin is not installed, or not any more.
+var errNoProgram = errors.New("there is no such program")
+
 // find looks for a plugin's program.
 func (s *Setup) find(kind string) (string, error) {
 	for _, dir := range s.cfg.Programs {
@@ -87,7 +98,7 @@ func (s *Setup) find(kind string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("there is no such program in %s: install it, or the DaemonSet that brings it", strings.Join(s.cfg.Programs, " or "))
+	return "", fmt.Errorf("%w in %s: install it, or the DaemonSet that brings it", errNoProgram, strings.Join(s.cfg.Programs, " or "))
 }
 
 // tryAgain is the code of a plugin that cannot do it now.

@@ -320,11 +320,13 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 // its own choice.
 func (l *Loop) yield(ctx context.Context) (others bool, err error) {
 	who := l.proxyHere()
+	if who != "" {
+		l.passOver()
+	}
 	switch {
 	case who == l.other:
 	case who == "":
 		slog.Info("the pod that forwarded Services on this board has gone; forwarding them again", "pod", l.other)
-		l.again()
 	default:
 		if err := l.cfg.Forwarder.Delete(ctx); err != nil {
 			return true, err
@@ -336,6 +338,17 @@ func (l *Loop) yield(ctx context.Context) (others bool, err error) {
 	}
 	l.other = who
 	return who != "", nil
+}
+
+// passOver forgets what changed: whoever forwards next looks at all.
+func (l *Loop) passOver() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = true
+	clear(l.dirty)
+	clear(l.lacks)
+	clear(l.hidden)
+	l.state.hide(false)
 }
 
 // proxyHere is the kube-proxy of this board, as clusters run it: a DaemonSet on the host's network.
@@ -543,6 +556,9 @@ func (l *Loop) need(s *service.Service) {
 
 // touch has Services planned again.
 func (l *Loop) touch(names ...types.NamespacedName) {
+	if l.cfg.Forwarder == nil { // nobody plans
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range names {
