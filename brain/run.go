@@ -123,7 +123,7 @@ func (b *Brain) jobs() []func(context.Context) error {
 	if b.claims != nil {
 		jobs = append(jobs, b.claims.Run)
 	}
-	return jobs
+	return append(jobs, func(ctx context.Context) error { return showConsole(ctx, b) })
 }
 
 // watchStatics tells the agent of files that change. Without inotify it finds out in its own time.

@@ -10,6 +10,7 @@ import (
 
 	"ledge/brain/place"
 	"ledge/config"
+	"ledge/console"
 	"ledge/network/bridge"
 	"ledge/network/cni"
 	"ledge/network/fence"
@@ -74,6 +75,9 @@ func reset(ctx context.Context, c *Command) error {
 	}
 	if c.RunDir == config.DefaultRunDir { // a node beside the machine's own has none
 		if err := os.Remove(shutdown.LogindDropIn); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("reset: %w", err)
+		}
+		if err := console.Remove("/run"); err != nil {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}

@@ -15,8 +15,12 @@ import (
 
 // pageKeys are about the board's page.
 type pageKeys struct {
-	Page Page `json:"page,omitempty"`
+	Page    Page  `json:"page,omitempty"`
+	Console *bool `json:"console,omitempty"`
 }
+
+// ShowsConsole: the board's own screen, or its login, shows how it is.
+func (k pageKeys) ShowsConsole() bool { return k.Console == nil || *k.Console }
 
 // Page is where the board shows itself to people with a browser, and to whom. Without an address nobody sees anything.
 type Page struct {

@@ -93,6 +93,7 @@ func TestWrongKeys(t *testing.T) {
 		"featureGates: {X: true}":              `featureGates: "X" is not a gate of ledge`,
 		"featureGates: {MemoryQoS: 5}":         "featureGates.MemoryQoS: 5 is neither true nor false",
 		"allowedUnsafeSysctls: [a b]":          `allowedUnsafeSysctls: the sysctls "a b" are not known`,
+		"console: screen":                      `console: "screen" is neither true nor false`,
 		"network: calico":                      `network: "calico" is not known`,
 		"serviceCIDR: 10.43.0.1/16":            `serviceCIDR: "10.43.0.1/16" is no network such as 10.43.0.0/16`,
 		"serviceCIDR: 10.43.0.0/30":            `serviceCIDR: "10.43.0.0/30" is no network such as 10.43.0.0/16, of eight addresses or more`,

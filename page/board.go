@@ -63,7 +63,7 @@ func lookAtBoard(v *visit) (answer, error) {
 	for _, o := range nodes {
 		if node, ok := o.(*corev1.Node); ok {
 			out.Nodes = append(out.Nodes, about(node, on[node.Name], v.now))
-			out.Troubles = append(out.Troubles, nodeTroubles(node)...)
+			out.Troubles = append(out.Troubles, NodeTroubles(node)...)
 		}
 	}
 	events, err := v.events(nil, "")

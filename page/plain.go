@@ -23,8 +23,8 @@ type Trouble struct {
 
 const soon = 15 * time.Second // in which a pod may get ready, or end, without anybody being told
 
-// podTrouble says what is wrong with a pod; nil: nothing.
-func podTrouble(pod *corev1.Pod, now time.Time) *Trouble {
+// PodTrouble says what is wrong with a pod; nil: nothing.
+func PodTrouble(pod *corev1.Pod, now time.Time) *Trouble {
 	t := &Trouble{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 	switch late := ending(pod, now); {
 	case late > soon:
@@ -181,8 +181,8 @@ func containers(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// nodeTroubles are those of a board. All conditions but Ready say what is wrong when they hold.
-func nodeTroubles(node *corev1.Node) (out []Trouble) {
+// NodeTroubles are those of a board. All conditions but Ready say what is wrong when they hold.
+func NodeTroubles(node *corev1.Node) (out []Trouble) {
 	add := func(grave bool, says, do string) {
 		out = append(out, Trouble{Kind: "Node", Name: node.Name, Grave: grave, Says: says, Do: do})
 	}

@@ -71,7 +71,7 @@ func TestPodTrouble(t *testing.T) {
 		"ends late": {func(p *corev1.Pod) { at := ago(2 * time.Minute); p.DeletionTimestamp = &at }, "should have ended 2m ago", "finalizers", false},
 		"ends":      {func(p *corev1.Pod) { at := metav1.NewTime(now.Add(time.Minute)); p.DeletionTimestamp = &at }, "", "", false},
 	} {
-		got := podTrouble(pod(c.change), now)
+		got := PodTrouble(pod(c.change), now)
 		switch {
 		case got == nil && c.says == "":
 		case got == nil || c.says == "" || !strings.Contains(got.Says, c.says) || !strings.Contains(got.Do, c.do) || got.Grave != c.grave:
@@ -85,14 +85,14 @@ func TestNodeTroubles(t *testing.T) {
 		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "full"},
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}}}}
 	var says []string
-	for _, x := range nodeTroubles(node) {
+	for _, x := range NodeTroubles(node) {
 		says = append(says, x.Says)
 	}
 	if len(says) != 3 || !strings.Contains(says[0], "not been heard of") || says[1] != "DiskPressure: full" || says[2] != "takes no new pods" {
 		t.Errorf("%q", says)
 	}
 	node.Spec.Unschedulable, node.Status.Conditions = false, []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	if got := nodeTroubles(node); len(got) > 0 {
+	if got := NodeTroubles(node); len(got) > 0 {
 		t.Errorf("a board that is well: %+v", got)
 	}
 }

@@ -163,7 +163,7 @@ func troubleOf(o api.Object, now time.Time) *Trouble {
 	if !ok {
 		return nil
 	}
-	return podTrouble(pod, now)
+	return PodTrouble(pod, now)
 }
 
 // mostTroubles is how many are shown at once.
@@ -235,7 +235,7 @@ func lookAtPod(v *visit) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName, Address: pod.Status.PodIP, Trouble: podTrouble(pod, v.now)}
+	out := Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName, Address: pod.Status.PodIP, Trouble: PodTrouble(pod, v.now)}
 	cells, _ := v.plainLines(api.Pods, []api.Object{pod})
 	if owner := metav1.GetControllerOf(pod); owner != nil {
 		out.MadeBy = owner.Kind + " " + owner.Name

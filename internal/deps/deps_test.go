@@ -115,6 +115,7 @@ var table = map[string][]string{
 	"host/nfs":            {},                                                                                            // decision 118
 	"page":                {"api", "api/apps", "api/batch", "api/board", "api/networking", "api/table", "node/pressure"}, // decision 146
 	"page/password":       {},
+	"console":             {"internal/durable", "page"}, // decision 162
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
 	// decision 114: a program of its own, in a pod
@@ -126,7 +127,7 @@ var table = map[string][]string{
 		"node/poster", "node/pressure", "node/static", "page/password", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	// decision 94: it opens nothing of a machine
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
-		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
+		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "console", "controller", "firstboot", "firstboot/card", "host", "host/alive",
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
 		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/kubeport", "node/policies", "node/services",
 		"network", "network/dns", "network/given",

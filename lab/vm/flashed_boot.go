@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +29,9 @@ type flashed struct {
 	all   []string
 	node  string // as it calls itself
 
+	keys    *os.File    // what is typed on the serial line goes there
+	console atomic.Bool // the serial line has said how the board is reached
+
 	mu      sync.Mutex
 	journal chan struct{} // closed when nobody reads it any more; nil: the console says all
 	stages                // that are over
@@ -43,8 +48,15 @@ func (b *flashed) run(ctx context.Context, limit time.Duration) error {
 	if b.guest.firmware == "pi" {
 		b.cut = cancel
 	}
+	keys, typed, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
+	defer typed.Close()
+	b.guest.keys, b.keys = keys, typed
 	go b.ask(ctx)
-	err := b.guest.boot(ctx, limit, b.line)
+	err = b.guest.boot(ctx, limit, b.line)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if end := b.journal; end != nil {
@@ -168,6 +180,9 @@ func (b *flashed) ask(ctx context.Context) {
 		err = b.logIn(ctx)
 	}
 	if err == nil {
+		err = b.lookAtConsole(ctx)
+	}
+	if err == nil {
 		err = b.air(ctx)
 	}
 	if err == nil {
@@ -206,6 +221,8 @@ func (b *flashed) line(text string) bool {
 		return true
 	case strings.Contains(text, "listening to the power key"):
 		first(&b.MountedMillis)
+	case strings.HasPrefix(text, consoleLine):
+		b.console.Store(true)
 	case strings.HasPrefix(text, "network: "):
 		first(&b.AddressMillis)
 	case strings.Contains(text, "msg=serving"):

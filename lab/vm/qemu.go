@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,8 +34,9 @@ type guest struct {
 	// store by store, which took three quarters of its time on a board short of memory; with little room for translations few
 	// pages have any.
 	recycles bool
-	dir      string // of files of this run
-	log      string // where the kernel's console goes when the guest talks on a second port; "" = one port for both
+	dir      string    // of files of this run
+	keys     io.Reader // what is typed on the serial line; nil: nothing
+	log      string    // where the kernel's console goes when the guest talks on a second port; "" = one port for both
 }
 
 // args is the QEMU command line. What a guest needs is on its disks; only a board that boots by its own firmware has a network.
@@ -114,7 +116,7 @@ func (g guest) boardArgs() []string {
 	case g.firmware == "uefi":
 		a = append(a, "-drive", "if=pflash,format=raw,unit=0,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd")
 	}
-	return append(a, "-M", "q35", "-cpu", "Nehalem")
+	return append(a, "-M", "q35", "-cpu", "Nehalem", "-vga", "std")
 }
 
 // hostTSC tells a guest the frequency of the time stamp counter it will read (under emulation: the host's).
@@ -146,6 +148,7 @@ func (g guest) boot(ctx context.Context, limit time.Duration, line func(string) 
 		return fmt.Errorf("no guest for %q: amd64, arm64 or arm", g.arch)
 	}
 	cmd := command(ctx, program, g.args()...)
+	cmd.Stdin = g.keys
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()
