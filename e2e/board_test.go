@@ -50,6 +50,9 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv("LEDGE_TEST_ASK"); name != "" {
 		os.Exit(askAsGo(name))
 	}
+	if what := os.Getenv("LEDGE_TEST_CALL"); what != "" {
+		os.Exit(callOften(what))
+	}
 	code := m.Run()
 	if built != "" {
 		if err := os.RemoveAll(built); err != nil {

@@ -9,16 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"ledge/internal/testrun"
-	"ledge/network/netns"
 )
 
 const servicesYAML = `apiVersion: apps/v1
@@ -117,7 +115,8 @@ func TestServices(t *testing.T) {
 	// The brain dies: the kernel goes on, and who asks for a name waits for the next one.
 	addr, err := k.sh(t.Context(), "kubectl get service shop -o jsonpath={.spec.clusterIP}").Output()
 	must(t, err)
-	began, people := time.Now(), callAll(t, pid, net.JoinHostPort(string(addr), "80"), net.JoinHostPort(b.outward(), nodePort))
+	people := callAll(t, []string{"/proc/self/ns/net", fmt.Sprintf("/proc/%d/ns/net", pid)}, net.JoinHostPort(string(addr), "80"),
+		net.JoinHostPort(b.outward(), nodePort))
 	_ = b.signal(syscall.SIGKILL)
 	bothAnswer(t, "http://"+string(addr)+"/", c.get)
 	asked := make(chan string, 1)
@@ -142,48 +141,124 @@ func TestServices(t *testing.T) {
 	b.serve(b.everywhere(nodePort)...)
 	c.findsByName(t)
 	people.lostNone(t, "brain and keeper were killed")
-	t.Logf("%.0f connections a second", float64(people.asked.Load())/time.Since(began).Seconds())
 	k.steps("new", []step{
 		{"kubectl get service shop -o jsonpath={.spec.clusterIP}", string(addr), ""},
 		{"kubectl delete service door shop data && kubectl delete deployment,sts,pod --all --wait", "deleted", ""},
 	})
 }
 
-// callAll has clients connect to each address again and again, from a pod and from the machine. LEDGE_LONG makes them so many that a
-// machine which is not busy sees 1,000 connections and more in a second.
-func callAll(t *testing.T, pid int, addresses ...string) *crowd {
-	c := &crowd{}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	froms := []string{"", fmt.Sprintf("/proc/%d/ns/net", pid)}
+// flood is programs that connect to addresses again and again, at a rate.
+type flood struct {
+	t     *testing.T
+	began time.Time
+	ends  []func() string // has one end, and returns what it says
+}
+
+// callAll has programs connect to each address at one rate together: one in each of the networks
+// (paths). With LEDGE_LONG these are 1,100 connections a second, else 400.
+func callAll(t *testing.T, networks []string, addresses ...string) *flood {
+	t.Helper()
+	rate := 400
 	if os.Getenv("LEDGE_LONG") != "" {
-		froms = slices.Repeat(froms, 6)
+		rate = 1100
 	}
+	f := &flood{t: t, began: time.Now()}
+	t.Cleanup(func() { f.stop() })
 	for _, at := range addresses {
-		for _, from := range froms {
-			wg.Go(func() {
-				err := netns.At(from, func() error {
-					for ; ctx.Err() == nil; time.Sleep(4 * time.Millisecond) {
-						if err := call(at); err != nil {
-							c.lost.Add(1)
-							c.last.Store(fmt.Sprint(at, " ", err))
-						}
-						c.asked.Add(1)
-					}
-					return nil
-				})
-				if err != nil {
+		for _, ns := range networks {
+			cmd := exec.Command("nsenter", "--net="+ns, os.Args[0])
+			cmd.Env = append(os.Environ(), fmt.Sprintf("LEDGE_TEST_CALL=%s %d", at, rate/len(addresses)/len(networks)))
+			in, err := cmd.StdinPipe()
+			must(t, err)
+			var out strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &out
+			must(t, cmd.Start())
+			f.ends = append(f.ends, func() string {
+				_ = in.Close() // which ends it
+				if err := cmd.Wait(); err != nil {
 					t.Error(err)
 				}
+				return out.String()
 			})
 		}
 	}
-	c.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
-	t.Cleanup(c.stop)
-	return c
+	return f
 }
 
-// call connects from the network that this thread is in, and asks a pod who it is.
+// stop ends the programs: how many connections they made, how many of these were lost, and how the last of those.
+func (f *flood) stop() (asked, lost int, last string) {
+	for _, end := range f.ends {
+		var n, l int
+		text := end()
+		if _, err := fmt.Sscan(text, &n, &l); err != nil {
+			f.t.Errorf("a program that connects said %q: %v", text, err)
+		}
+		asked, lost = asked+n, lost+l
+		if l > 0 {
+			last = text
+		}
+	}
+	f.ends = nil
+	return asked, lost, last
+}
+
+// lostNone: every connection of them was answered, and with LEDGE_LONG there were 1,000 a second.
+func (f *flood) lostNone(t *testing.T, during string) {
+	t.Helper()
+	asked, lost, last := f.stop()
+	rate := float64(asked) / time.Since(f.began).Seconds()
+	t.Logf("%s: %d connections, %.0f a second, %d lost", during, asked, rate, lost)
+	if lost > 0 || asked < 50 {
+		t.Errorf("%s: %d of %d connections were lost: %s", during, lost, asked, last)
+	}
+	if os.Getenv("LEDGE_LONG") != "" && rate < 1000 {
+		t.Errorf("%s: these were %.0f connections a second, and shall be 1,000", during, rate)
+	}
+}
+
+// callOften is the program of callAll: it connects at a rate, whether those before have an answer or not, until its input ends. It says how
+// many there were, how many of them were lost, and why.
+func callOften(what string) int {
+	var at string
+	var rate int
+	if _, err := fmt.Sscan(what, &at, &rate); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	const most = 256 // at one time; the pods take fewer
+	var asked, lost atomic.Int64
+	var last atomic.Value
+	last.Store("")
+	places := make(chan struct{}, most)
+	ended := make(chan struct{})
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(ended) }()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for began, made := time.Now(), 0; ; {
+		select {
+		case <-ended:
+			for range most {
+				places <- struct{}{}
+			}
+			fmt.Println(asked.Load(), lost.Load(), last.Load())
+			return 0
+		case <-tick.C:
+		}
+		for ; made < int(time.Since(began).Seconds()*float64(rate)); made++ {
+			places <- struct{}{}
+			go func() {
+				if err := call(at); err != nil {
+					lost.Add(1)
+					last.Store(fmt.Sprint(at, " ", err))
+				}
+				asked.Add(1)
+				<-places
+			}()
+		}
+	}
+}
+
+// call connects and asks a pod who it is. The connection ends with a reset, so that nobody keeps its ports for a minute.
 func call(at string) error {
 	conn, err := net.DialTimeout("tcp4", at, testrun.Patience(5*time.Second))
 	if err != nil {
@@ -197,7 +272,10 @@ func call(at string) error {
 		return err
 	}
 	answer, err := io.ReadAll(conn)
-	return errors.Join(err, contains(string(answer), "\r\n\r\nshop-"))
+	if err := errors.Join(err, contains(string(answer), "\r\n\r\nshop-")); err != nil {
+		return err
+	}
+	return conn.(*net.TCPConn).SetLinger(0)
 }
 
 // everywhere is what a brain is given whose API pods shall find, and which has one node port.
