@@ -115,8 +115,12 @@ func TestServices(t *testing.T) {
 	// The brain dies: the kernel goes on, and who asks for a name waits for the next one.
 	addr, err := k.sh(t.Context(), "kubectl get service shop -o jsonpath={.spec.clusterIP}").Output()
 	must(t, err)
-	people := callAll(t, []string{"/proc/self/ns/net", fmt.Sprintf("/proc/%d/ns/net", pid)}, net.JoinHostPort(string(addr), "80"),
-		net.JoinHostPort(b.outward(), nodePort))
+	rate, least := 400, 0.0
+	if os.Getenv("LEDGE_LONG") != "" {
+		rate, least = 1100, 1000
+	}
+	people := callAll(t, rate, "shop-", []string{"/proc/self/ns/net", fmt.Sprintf("/proc/%d/ns/net", pid)},
+		net.JoinHostPort(string(addr), "80"), net.JoinHostPort(b.outward(), nodePort))
 	_ = b.signal(syscall.SIGKILL)
 	bothAnswer(t, "http://"+string(addr)+"/", c.get)
 	asked := make(chan string, 1)
@@ -140,7 +144,7 @@ func TestServices(t *testing.T) {
 	_ = b.signal(syscall.SIGKILL)
 	b.serve(b.everywhere(nodePort)...)
 	c.findsByName(t)
-	people.lostNone(t, "brain and keeper were killed")
+	people.lostNone("brain and keeper were killed", least)
 	k.steps("new", []step{
 		{"kubectl get service shop -o jsonpath={.spec.clusterIP}", string(addr), ""},
 		{"kubectl delete service door shop data && kubectl delete deployment,sts,pod --all --wait", "deleted", ""},
@@ -154,20 +158,16 @@ type flood struct {
 	ends  []func() string // has one end, and returns what it says
 }
 
-// callAll has programs connect to each address at one rate together: one in each of the networks
-// (paths). With LEDGE_LONG these are 1,100 connections a second, else 400.
-func callAll(t *testing.T, networks []string, addresses ...string) *flood {
+// callAll has programs connect to each address, together at a rate: one in each of the networks (paths). Who answers has a name that
+// begins in a way.
+func callAll(t *testing.T, rate int, name string, networks []string, addresses ...string) *flood {
 	t.Helper()
-	rate := 400
-	if os.Getenv("LEDGE_LONG") != "" {
-		rate = 1100
-	}
 	f := &flood{t: t, began: time.Now()}
 	t.Cleanup(func() { f.stop() })
 	for _, at := range addresses {
 		for _, ns := range networks {
 			cmd := exec.Command("nsenter", "--net="+ns, os.Args[0])
-			cmd.Env = append(os.Environ(), fmt.Sprintf("LEDGE_TEST_CALL=%s %d", at, rate/len(addresses)/len(networks)))
+			cmd.Env = append(os.Environ(), fmt.Sprintf("LEDGE_TEST_CALL=%s %s %d", at, name, rate/len(addresses)/len(networks)))
 			in, err := cmd.StdinPipe()
 			must(t, err)
 			var out strings.Builder
@@ -185,48 +185,55 @@ func callAll(t *testing.T, networks []string, addresses ...string) *flood {
 	return f
 }
 
-// stop ends the programs: how many connections they made, how many of these were lost, and how the last of those.
-func (f *flood) stop() (asked, lost int, last string) {
+// ended is what programs that connected say at their end: how many connections they made, how many of these were lost, and how many
+// of the lost had another end than that nobody said anything; and the last of them.
+type ended struct {
+	asked, lost, loud int
+	last              string
+}
+
+func (f *flood) stop() (sum ended) {
+	f.t.Helper()
 	for _, end := range f.ends {
-		var n, l int
+		var e ended
 		text := end()
-		if _, err := fmt.Sscan(text, &n, &l); err != nil {
+		if _, err := fmt.Sscan(text, &e.asked, &e.lost, &e.loud); err != nil {
 			f.t.Errorf("a program that connects said %q: %v", text, err)
 		}
-		asked, lost = asked+n, lost+l
-		if l > 0 {
-			last = text
+		sum.asked, sum.lost, sum.loud = sum.asked+e.asked, sum.lost+e.lost, sum.loud+e.loud
+		if e.lost > 0 {
+			sum.last = text
 		}
 	}
 	f.ends = nil
-	return asked, lost, last
+	return sum
 }
 
-// lostNone: every connection of them was answered, and with LEDGE_LONG there were 1,000 a second.
-func (f *flood) lostNone(t *testing.T, during string) {
-	t.Helper()
-	asked, lost, last := f.stop()
-	rate := float64(asked) / time.Since(f.began).Seconds()
-	t.Logf("%s: %d connections, %.0f a second, %d lost", during, asked, rate, lost)
-	if lost > 0 || asked < 50 {
-		t.Errorf("%s: %d of %d connections were lost: %s", during, lost, asked, last)
+// lostNone: every connection of them was answered, and there were so many a second.
+func (f *flood) lostNone(during string, atLeast float64) {
+	f.t.Helper()
+	sum := f.stop()
+	rate := float64(sum.asked) / time.Since(f.began).Seconds()
+	f.t.Logf("%s: %d connections, %.0f a second, %d lost", during, sum.asked, rate, sum.lost)
+	if sum.lost > 0 || sum.asked < 50 {
+		f.t.Errorf("%s: %d of %d connections were lost: %s", during, sum.lost, sum.asked, sum.last)
 	}
-	if os.Getenv("LEDGE_LONG") != "" && rate < 1000 {
-		t.Errorf("%s: these were %.0f connections a second, and shall be 1,000", during, rate)
+	if rate < atLeast {
+		f.t.Errorf("%s: these were %.0f connections a second, and shall be %.0f", during, rate, atLeast)
 	}
 }
 
-// callOften is the program of callAll: it connects at a rate, whether those before have an answer or not, until its input ends. It says how
-// many there were, how many of them were lost, and why.
+// callOften is the program of callAll: it connects at a rate, whether those before have an answer or not, until its input ends. It says what
+// stop reads.
 func callOften(what string) int {
-	var at string
+	var at, name string
 	var rate int
-	if _, err := fmt.Sscan(what, &at, &rate); err != nil {
+	if _, err := fmt.Sscan(what, &at, &name, &rate); err != nil {
 		fmt.Println(err)
 		return 1
 	}
 	const most = 256 // at one time; the pods take fewer
-	var asked, lost atomic.Int64
+	var asked, lost, loud atomic.Int64
 	var last atomic.Value
 	last.Store("")
 	places := make(chan struct{}, most)
@@ -240,15 +247,18 @@ func callOften(what string) int {
 			for range most {
 				places <- struct{}{}
 			}
-			fmt.Println(asked.Load(), lost.Load(), last.Load())
+			fmt.Println(asked.Load(), lost.Load(), loud.Load(), last.Load())
 			return 0
 		case <-tick.C:
 		}
 		for ; made < int(time.Since(began).Seconds()*float64(rate)); made++ {
 			places <- struct{}{}
 			go func() {
-				if err := call(at); err != nil {
+				if err := call(at, name); err != nil {
 					lost.Add(1)
+					if timeout, ok := errors.AsType[net.Error](err); !errors.Is(err, syscall.EHOSTUNREACH) && (!ok || !timeout.Timeout()) {
+						loud.Add(1)
+					}
 					last.Store(fmt.Sprint(at, " ", err))
 				}
 				asked.Add(1)
@@ -259,7 +269,7 @@ func callOften(what string) int {
 }
 
 // call connects and asks a pod who it is. The connection ends with a reset, so that nobody keeps its ports for a minute.
-func call(at string) error {
+func call(at, name string) error {
 	conn, err := net.DialTimeout("tcp4", at, testrun.Patience(5*time.Second))
 	if err != nil {
 		return err
@@ -272,7 +282,7 @@ func call(at string) error {
 		return err
 	}
 	answer, err := io.ReadAll(conn)
-	if err := errors.Join(err, contains(string(answer), "\r\n\r\nshop-")); err != nil {
+	if err := errors.Join(err, contains(string(answer), "\r\n\r\n"+name)); err != nil {
 		return err
 	}
 	return conn.(*net.TCPConn).SetLinger(0)

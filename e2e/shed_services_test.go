@@ -141,6 +141,44 @@ func (s *shed) policed(p *inPod) {
 	s.plane.must("delete", "networkpolicy", "web")
 }
 
+const crowdService = `apiVersion: v1
+kind: Service
+metadata: {name: crowd}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+`
+
+// crowd has programs connect to a Service with pods on all boards, from the control plane's board and from its pod.
+func (s *shed) crowd() *flood {
+	s.t.Helper()
+	s.plane.apply(crowdService)
+	address := s.clusterIP("crowd")
+	s.allAnswer("http://"+address+"/", s.fromPlane)
+	return callAll(s.t, 100, "p", []string{"/run/netns/" + s.plane.netns,
+		fmt.Sprintf("/proc/%d/ns/net", s.plane.processes("/kubepods/")[0])}, address+":80")
+}
+
+// lostBoardOnly: of those who connected while a board was lost, who were led to that board before this was noticed heard nothing. Nobody was
+// refused, and once it is noticed everybody has an answer.
+func (s *shed) lostBoardOnly(before *flood) {
+	s.t.Helper()
+	sum := before.stop()
+	s.t.Logf("a board was lost: %d of %d connections were, %s", sum.lost, sum.asked, sum.last)
+	if sum.loud > 0 || sum.lost == 0 || sum.lost > sum.asked/2 {
+		s.t.Errorf("%d of %d connections were lost, %d by another answer than silence: %s", sum.lost, sum.asked, sum.loud, sum.last)
+	}
+	s.plane.eventually("lost boards have no endpoints that are used", func() error {
+		out := s.plane.ledge("get", "endpoints", "crowd")
+		if err := contains(out, s.pod("p0").Status.PodIP+":8080 "); err != nil || strings.Contains(out, ",") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	time.Sleep(time.Second) // until the kernels have heard, too
+	after := callAll(s.t, 100, "p0 ", []string{"/run/netns/" + s.plane.netns}, s.clusterIP("crowd")+":80")
+	time.Sleep(time.Second)
+	after.lostNone("a lost board was noticed", 0)
+}
+
 func (s *shed) clusterIP(service string) string {
 	s.t.Helper()
 	fields := strings.Fields(s.plane.must("get", "service", service))

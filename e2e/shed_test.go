@@ -37,7 +37,11 @@ func TestShed(t *testing.T) {
 		s.networked(b.name)
 	}
 	for i, b := range all {
-		s.plane.apply(strings.Replace(fleetPod(fmt.Sprintf("p%d", i), b.name), "metadata:\n", "metadata:\n  labels: {app: web}\n", 1))
+		pod := strings.Replace(fleetPod(fmt.Sprintf("p%d", i), b.name), "metadata:\n", "metadata:\n  labels: {app: web}\n", 1)
+		if b == two { // the others have time to hear that it goes before it takes no connections any more
+			pod = strings.Replace(pod, "- name: main", "- name: main\n    lifecycle: {preStop: {sleep: {seconds: 2}}}", 1)
+		}
+		s.plane.apply(pod)
 	}
 	for i := range all {
 		s.says(fmt.Sprintf("p%d", i), " Running ", s.pods)
@@ -145,6 +149,7 @@ func (s *shed) lost(killed, cut *testBoard) {
 	for _, name := range []string{"p1", "p2"} {
 		restarts[name] = s.pod(name).Status.ContainerStatuses[0].RestartCount
 	}
+	people := s.crowd()
 	_ = killed.signal(syscall.SIGKILL)
 	table := strings.ReplaceAll(s.cable, "-", "_")
 	nft := func(words string) {
@@ -173,6 +178,7 @@ func (s *shed) lost(killed, cut *testBoard) {
 		}
 		return nil
 	})
+	s.lostBoardOnly(people)
 	killed.join("--server", "https://"+s.plane.address(1))
 	mend()
 	for _, b := range []*testBoard{killed, cut} {
@@ -234,6 +240,7 @@ func (s *shed) drained(b *testBoard) {
 		must(s.t, err)
 		return string(text)
 	}
+	people := s.crowd()
 	drain := s.plane.command(s.t.Context(), "--run-dir", s.plane.runDir, "drain", b.name, "--force", "--timeout=80s")
 	drain.Stdout, drain.Stderr = said, said
 	must(s.t, drain.Start())
@@ -246,6 +253,8 @@ func (s *shed) drained(b *testBoard) {
 	s.plane.apply(strings.Replace(fleetPod("p3", s.plane.name), "metadata:\n", "metadata:\n  labels: {app: web}\n", 1))
 	// it gives up by itself
 	must(s.t, errors.Join(<-done, contains(out(), "node/"+b.name+" already cordoned"), contains(out(), "node/"+b.name+" drained")))
+	people.lostNone("a board was drained", 0)
+	s.plane.must("delete", "service", "crowd")
 	if p := b.processes("/kubepods/"); len(p) > 0 {
 		s.t.Errorf("processes on a drained board: %v", p)
 	}
