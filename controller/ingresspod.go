@@ -39,7 +39,7 @@ func ingressPod() corev1.PodSpec {
 			Name: "ingress", Image: "ledge.local/self", ImagePullPolicy: corev1.PullIfNotPresent,
 			Args: []string{"ingress", "-node=$(NODE)"},
 			Env: []corev1.EnvVar{{Name: "NODE", ValueFrom: fieldRef("spec.nodeName")}, {Name: "GOMEMLIMIT", Value: "160MiB"},
-				{Name: "GOGC", Value: "50"}},
+				{Name: "GOGC", Value: "200"}},
 			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: ingressPlain, HostPort: 80, Protocol: corev1.ProtocolTCP},
 				{Name: "https", ContainerPort: ingressTLS, HostPort: 443, Protocol: corev1.ProtocolTCP},
 				{Name: "metrics", ContainerPort: ingressHealth, Protocol: corev1.ProtocolTCP}},

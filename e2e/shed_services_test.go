@@ -157,8 +157,8 @@ func (s *shed) crowd() *flood {
 		fmt.Sprintf("/proc/%d/ns/net", s.plane.processes("/kubepods/")[0])}, address+":80")
 }
 
-// lostBoardOnly: of those who connected while a board was lost, who were led to that board before this was noticed heard nothing. Nobody was
-// refused, and once it is noticed everybody has an answer.
+// lostBoardOnly: of those who connected while a board was lost, those led there before this was noticed heard nothing. Nobody was refused,
+// and once it is noticed everybody has an answer.
 func (s *shed) lostBoardOnly(before *flood) {
 	s.t.Helper()
 	sum := before.stop()

@@ -1,8 +1,8 @@
 // Command services measures what Services cost, in one run on one machine: how long the kernel's rules take for 10, 1,000 and 5,000 of
-// them beside kube-proxy (nftables mode), connections through a ClusterIP beside direct ones, and questions for names beside CoreDNS. A
-// rival that cannot be built is named and left out.
+// them beside kube-proxy (nftables mode), connections through a ClusterIP beside direct ones, and questions for names beside CoreDNS, and
+// requests through the pod of Ingresses beside nginx. A rival that cannot be built is named and left out.
 //
-//	go run ./lab/bench/services [-o bin/bench-services.json] [-page docs/bench.md] [-only forward,names]
+//	go run ./lab/bench/services [-o bin/bench-services.json] [-page docs/measured/services.md] [-only forward,names,requests]
 package main
 
 import (
@@ -25,6 +25,7 @@ import (
 
 // row is one measurement.
 type row struct {
+	part   string
 	Metric string  `json:"metric"`
 	What   string  `json:"what"`
 	Value  float64 `json:"value"`
@@ -34,12 +35,13 @@ type row struct {
 
 type bench struct {
 	dir, load string
+	part      string // of the rows that are added now
 	rows      []row
 	skipped   []string
 }
 
 func main() {
-	only := flag.String("only", "forward,names", "`parts` to measure")
+	only := flag.String("only", "forward,names,requests", "`parts` to measure")
 	out := flag.String("o", "bin/bench-services.json", "where the JSON goes")
 	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
 	child := flag.String("child", "", "for its own use")
@@ -75,13 +77,13 @@ func run(ctx context.Context, parts []string, out, page string) error {
 	}
 	defer os.RemoveAll(dir)
 	b := &bench{dir: dir, load: measure.Load()}
-	if slices.Contains(parts, "forward") {
-		if err := b.forward(ctx); err != nil {
-			return err
+	for _, part := range parts {
+		measured, known := map[string]func(context.Context) error{"forward": b.forward, "names": b.names, "requests": b.requests}[part]
+		if !known {
+			return fmt.Errorf("no part is called %q", part)
 		}
-	}
-	if slices.Contains(parts, "names") {
-		if err := b.names(ctx); err != nil {
+		b.part = part
+		if err := measured(ctx); err != nil {
 			return err
 		}
 	}
@@ -96,24 +98,32 @@ func run(ctx context.Context, parts []string, out, page string) error {
 	if err := os.WriteFile(out, append(text, '\n'), 0o644); err != nil || page == "" {
 		return err
 	}
-	return report.Replace(page, "services", b.table())
+	for _, part := range parts {
+		if err := report.Replace(page, part, b.table(part)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (b *bench) table() string {
+func (b *bench) table(part string) string {
 	var rows [][]string
 	for _, r := range b.rows {
+		if r.part != part {
+			continue
+		}
 		rows = append(rows, []string{r.Metric, r.What, fmt.Sprintf("%.4g %s", r.Value, r.Unit), r.Note})
 	}
 	text := fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH,
 		b.load) + report.Table([]string{"metric", "what", "value", "note"}, rows)
-	for _, s := range b.skipped {
+	for _, s := range b.skipped { // also those of other parts: they say by themselves what they are
 		text += "\nSkipped: " + s + "\n"
 	}
 	return text
 }
 
 func (b *bench) add(metric, what string, value float64, unit, note string) {
-	b.rows = append(b.rows, row{metric, what, value, unit, note})
+	b.rows = append(b.rows, row{b.part, metric, what, value, unit, note})
 	fmt.Fprintf(os.Stderr, "  %s: %s %.4g %s %s\n", metric, what, value, unit, note)
 }
 

@@ -1,6 +1,7 @@
 package door
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -88,6 +89,7 @@ func BenchmarkDoor(b *testing.B) {
 			b.Fatal(err)
 		}
 		cmd := exec.Command(self, alone, to)
+		cmd.Env = append(os.Environ(), "GOGC="+cmp.Or(os.Getenv("DOOR_GOGC"), "200"), "GOMEMLIMIT=160MiB") // as the pod has (controller)
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			b.Fatal(err)

@@ -14,7 +14,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -53,6 +55,22 @@ func Main(args []string) error {
 	g.Go(func() error { return events.Run(ctx) })
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error { return serve(ctx, d, *connections, newTally(*log)) })
+	g.Go(func() error { return giveBack(ctx, time.Minute) })
 	slog.Info("taking requests in", "node", *node, "connections", *connections)
 	return g.Wait()
+}
+
+// giveBack returns now and then what many requests took: while they come, garbage may be twice what is alive (GOGC of the pod), so that
+// collecting it is cheap. At rest it need not stay.
+func giveBack(ctx context.Context, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			debug.FreeOSMemory()
+		}
+	}
 }

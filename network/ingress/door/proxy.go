@@ -163,8 +163,12 @@ var said = map[string]bool{"Forwarded": true, "X-Forwarded-For": true, "X-Forwar
 	"X-Real-Ip": true, "X-Original-Forwarded-For": true, "X-Scheme": true, "Proxy": true}
 
 func rewrite(r *httputil.ProxyRequest) {
-	for name := range r.Out.Header { // programs in many languages take "_" for "-"
-		if said[http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))] {
+	for name := range r.Out.Header { // net/http has made their letters large and small
+		usual := name
+		if strings.Contains(name, "_") { // programs in many languages take it for "-"
+			usual = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		}
+		if said[usual] {
 			delete(r.Out.Header, name)
 		}
 	}
