@@ -223,8 +223,8 @@ func (f *flood) lostNone(during string, atLeast float64) {
 	}
 }
 
-// callOften is the program of callAll: it connects at a rate, whether those before have an answer or not, until its input ends. It says what
-// stop reads.
+// callOften is the program of callAll: it connects at a rate, whether those before have an answer or not, until its input ends. It says
+// what stop reads.
 func callOften(what string) int {
 	var at, name string
 	var rate int
@@ -427,12 +427,25 @@ func (k *client) looksAtServices() {
 	})
 }
 
-// TestServiceRangeOverlaps: addresses of Services that hide the pods' are refused by name, at the start.
+// TestServiceRangeOverlaps: addresses of Services that hide the pods' or the board's own network are refused by name, at the start.
 func TestServiceRangeOverlaps(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)
 	out, err := b.refusesToStart("--pod-cidr", "10.77.0.0/24", "--service-cidr", "10.77.0.0/16")
 	if err == nil || contains(out, "--service-cidr") != nil || contains(out, "10.77.0.0/24") != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	ns := testrun.Mark() + "ranges"
+	ip(t, "netns", "add", ns)
+	t.Cleanup(func() { ip(t, "netns", "del", ns) })
+	ip(t, "-n", ns, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+	ip(t, "-n", ns, "link", "set", "lo", "up")
+	ip(t, "-n", ns, "link", "set", "eth0", "up")
+	ip(t, "-n", ns, "addr", "add", "10.78.0.5/24", "dev", "eth0")
+	b = newBoard(t) // after: it ends before its network does
+	b.netns = ns
+	out, err = b.refusesToStart("--service-cidr", "10.78.0.0/16")
+	if err == nil || contains(out, "--service-cidr") != nil || contains(out, "network of this board, 10.78.0.0/24") != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }

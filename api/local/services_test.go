@@ -226,6 +226,20 @@ func TestServiceTypes(t *testing.T) {
 	wantInLine(t, c)
 }
 
+// TestServiceNames: the name of a Service is a label of DNS, and so are those of its ports, or each is refused by its path.
+func TestServiceNames(t *testing.T) {
+	c := open(t, Config{Services: ranged("10.0.0.0/28")})
+	for _, name := range []string{"web.shop", "Web", "-web", "web-", "we_b", strings.Repeat("a", 64)} {
+		_, err := tryService(t, c, newService(name, func(s *corev1.Service) { s.Spec.Selector = nil }), false)
+		wantCode(t, err, 422, "metadata.name")
+		wantInLine(t, c)
+	}
+	create(t, c, newService(strings.Repeat("a", 63), nil))
+	_, err := tryService(t, c, newService("ports", func(s *corev1.Service) { s.Spec.Ports[0].Name = "Web_Port" }), false)
+	wantCode(t, err, 422, "spec.ports[0].name")
+	wantInLine(t, c)
+}
+
 func TestServicesTakeNothing(t *testing.T) {
 	c := open(t, Config{Services: ranged("10.0.0.0/29")}) // six, one of them the API's
 	for i := range 20 {
