@@ -121,6 +121,7 @@ func (f *forwarding) channels(ws *websocket.Conn, ports []uint16) {
 	f.ctx, cancel = context.WithCancel(f.ctx)
 	defer cancel()
 	defer ws.Close()
+	go whenGone(f.ctx, ws.NetConn(), cancel)
 	inputs := make([]*io.PipeWriter, len(ports))
 	ends := make([]*io.PipeReader, len(ports))
 	for i := range ports {

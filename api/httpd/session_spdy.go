@@ -2,6 +2,8 @@ package httpd
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/moby/spdystream"
+	"github.com/moby/spdystream/spdy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
@@ -133,26 +136,65 @@ type spdyConn struct {
 // serveSPDY speaks SPDY on a connection; each new stream is answered and handed to opened, with what is to be called
 // when it is done with. It comes back at once, and closes the connection when the client is gone or not understood.
 func serveSPDY(conn net.Conn, opened func(s *spdystream.Stream, done func())) (*spdyConn, error) {
-	lib, err := spdystream.NewConnection(conn, true)
+	lib, err := spdystream.NewConnectionWithOptions(&framed{Conn: conn}, true, spdy.WithMaxControlFramePayloadSize(maxFrame),
+		spdy.WithMaxHeaderFieldSize(maxFrame), spdy.WithMaxHeaderCount(maxFrameHeaders))
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	spdy := &spdyConn{Connection: lib, conn: conn, streams: spdyStreams{open: map[*spdystream.Stream]bool{}}}
-	go spdy.Serve(func(s *spdystream.Stream) {
-		if !spdy.streams.enter(s) || s.SendReply(http.Header{}, false) != nil {
-			spdy.streams.leave(s)
+	c := &spdyConn{Connection: lib, conn: conn, streams: spdyStreams{open: map[*spdystream.Stream]bool{}}}
+	go c.Serve(func(s *spdystream.Stream) {
+		if !c.streams.enter(s) || s.SendReply(http.Header{}, false) != nil {
+			c.streams.leave(s)
 			s.Reset()
 			return
 		}
 		go dropHeaders(s)
-		opened(s, func() { spdy.streams.leave(s) })
+		opened(s, func() { c.streams.leave(s) })
 	})
+	ctx, cancel := context.WithCancel(context.Background())
+	go whenGone(ctx, conn, c.end)
 	go func() {
-		<-spdy.CloseChan()
-		spdy.end()
+		defer cancel()
+		<-c.CloseChan()
+		c.end()
 	}()
-	return spdy, nil
+	return c, nil
+}
+
+// What a frame may have. The library queues some hundred of them for each connection; clients send 32 KiB at once.
+const (
+	maxFrame        = 64 << 10
+	maxFrameHeaders = 64
+)
+
+// framed is a connection whose frames have a bound.
+type framed struct {
+	net.Conn
+	head [8]byte // of the frame that has begun
+	have int     // bytes of it
+	left int     // bytes of its content that are to come
+}
+
+func (f *framed) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	for rest := p[:n]; len(rest) > 0; {
+		if f.left > 0 {
+			skip := min(f.left, len(rest))
+			f.left, rest = f.left-skip, rest[skip:]
+			continue
+		}
+		took := copy(f.head[f.have:], rest)
+		f.have, rest = f.have+took, rest[took:]
+		if f.have < len(f.head) {
+			break
+		}
+		f.have, f.left = 0, int(f.head[5])<<16|int(f.head[6])<<8|int(f.head[7])
+		if f.left > maxFrame {
+			return 0, fmt.Errorf("a frame of %d bytes: at most %d are taken", f.left, maxFrame)
+		}
+	}
+	return n, err
 }
 
 // end closes the connection and lets go of its streams. It closes first: nothing more can be told to the client, and
@@ -267,5 +309,18 @@ func collect(conn net.Conn, wanted map[string]bool) (map[string]*spdystream.Stre
 			return nil, nil
 		}
 	}
+	go refuse(arrived, spdy.CloseChan())
 	return streams, spdy
+}
+
+// refuse lets go of streams that nobody waits for.
+func refuse(arrived <-chan *spdystream.Stream, ended <-chan bool) {
+	for {
+		select {
+		case s := <-arrived:
+			s.Reset()
+		case <-ended:
+			return
+		}
+	}
 }

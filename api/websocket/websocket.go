@@ -363,6 +363,9 @@ func (c *Conn) Close() error {
 	return c.conn.Close()
 }
 
+// NetConn is the connection underneath.
+func (c *Conn) NetConn() net.Conn { return c.conn }
+
 // Stream is the connection as a stream of bytes, where messages have no meaning: what is tunnelled is one.
 func (c *Conn) Stream() net.Conn { return &stream{Conn: c.conn, ws: c} }
 
@@ -370,6 +373,9 @@ type stream struct {
 	net.Conn
 	ws *Conn
 }
+
+// NetConn is the connection underneath.
+func (s *stream) NetConn() net.Conn { return s.Conn }
 
 func (s *stream) Read(p []byte) (int, error) {
 	for len(p) > 0 {
