@@ -396,6 +396,15 @@ func (l *Loop) readClasses(ctx context.Context, volumes []*corev1.PersistentVolu
 	return classes, nil
 }
 
+// known asks for a volume that was not seen: its directory is about to go for want of it. A board is not told of what is none of its own.
+func (l *Loop) known(ctx context.Context, name string) (bool, error) {
+	_, err := l.cfg.Client.Get(ctx, api.PersistentVolumes, "", name)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // do carries out one step. Each may be repeated.
 func (l *Loop) do(ctx context.Context, at place, w World, s Step) error {
 	shelf := at.shelf
@@ -416,6 +425,11 @@ func (l *Loop) do(ctx context.Context, at place, w World, s Step) error {
 	case Mark:
 		return l.mark(ctx, s)
 	case Remove:
+		if s.Volume == nil {
+			if known, err := l.known(ctx, s.Name); known || err != nil {
+				return err
+			}
+		}
 		if err := at.work(func() error { return shelf.Remove(s.Name) }); err != nil {
 			return err
 		}

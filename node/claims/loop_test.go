@@ -216,6 +216,28 @@ func TestCutsOfTheLoop(t *testing.T) { // N-13.10
 	}
 }
 
+// TestAsksBeforeItRemoves: watches of two kinds are not of one moment, so an empty directory whose volume was not seen goes only when the
+// control plane says that there is none.
+func TestAsksBeforeItRemoves(t *testing.T) { // N-13.10
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		name := api.VolumeFor(r.claim("data", "1Mi"))
+		r.run()
+		l := New(Config{Client: r.client, Node: "a", Shelf: r.shelf, Events: r.events})
+		here := place{shelf: r.shelf}
+		if err := l.do(t.Context(), here, World{}, Step{Do: Remove, Name: name}); err != nil || lies(t, r.shelf) != name {
+			t.Errorf("a directory with a volume: %s, %v", lies(t, r.shelf), err)
+		}
+		const none = "pvc-none"
+		if err := r.shelf.Make(none, mib); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.do(t.Context(), here, World{}, Step{Do: Remove, Name: none}); err != nil || !strings.Contains(lies(t, r.shelf), gonePrefix+none) {
+			t.Errorf("one without: %s, %v", lies(t, r.shelf), err)
+		}
+	})
+}
+
 // TestSizeNotEnforced: a claim that nothing holds to its size says so, once, and why; one that is held does not.
 func TestSizeNotEnforced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

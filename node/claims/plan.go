@@ -94,7 +94,7 @@ type planner struct {
 	World
 	dirs    map[string]Dir
 	volumes map[string]*corev1.PersistentVolume
-	wanted  map[string]bool // directories whose volume is about to be
+	wanted  map[string]bool // directories whose claim is here: their volume is, or is about to be
 	made    int
 	steps   []Step
 }
@@ -110,11 +110,11 @@ func (p *planner) ready(name string) bool {
 // claim looks at one that waits for its volume.
 func (p *planner) claim(c *corev1.PersistentVolumeClaim) {
 	name, class := api.VolumeFor(c), p.Classes[api.ClassOfClaim(c)]
+	p.wanted[name] = true // by a claim that is bound, too: we may hear of that before we hear of the volume
 	if c.DeletionTimestamp != nil || c.Spec.VolumeName != "" || class == nil || class.Provisioner != api.CardProvisioner ||
 		storage.DiskOf(class) != p.Disk {
 		return
 	}
-	p.wanted[name] = true
 	if p.volumes[name] != nil {
 		return // it is bound by the control plane
 	}
