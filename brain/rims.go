@@ -42,6 +42,8 @@ type Rims struct {
 	// Disks are found, mounted and missed by Machine; Gone says of a mount whether its disk was. Nil: there are none beside the card.
 	Disks    claims.Machine
 	DiskGone func(major, minor int) (bool, error)
+	// Sizes hold the directories of claims on the card to a size. Nil: the kernel does.
+	Sizes claims.Sizes
 
 	// Doors opens the API to those on this machine.
 	Doors func(socket string) ([]*httpd.Listener, error)
@@ -59,7 +61,7 @@ type Rims struct {
 	Loops func(api.Client) api.Client
 	// Usage takes the place of what boards say that their pods use. Nil: nothing does.
 	Usage controller.Usage
-	// Uplink takes the place of the agent's way to the API, of this brain or of the one that it has joined. Nil: nothing does.
+	// Uplink takes the place of the agent's way to the API, of this brain or of the one of ours that it has joined. Nil: nothing does.
 	Uplink func(api.Client) api.Client
 }
 

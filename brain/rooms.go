@@ -228,6 +228,7 @@ func (b *Brain) openAgent() error {
 			cfg.DiskGone = b.rims.DiskGone
 		}
 	}
+	cfg.Sizes = b.rims.Sizes
 	cfg.Handed = b.fences.handed
 	cfg.Questions = b.questions
 	cfg.Seen, cfg.Services = b.found.shown(b.forwarding.shown(b.given)), b.forwarding.of()
@@ -238,7 +239,8 @@ func (b *Brain) openAgent() error {
 	if b.agent, err = node.New(cfg); err != nil {
 		return err
 	}
-	if b.Kubeconfig == "" && slices.Contains(kinds.All.Kept, api.PersistentVolumeClaims) { // elsewhere nobody selects boards for this class
+	// At a Kubernetes nobody selects boards for this class.
+	if (b.Kubeconfig == "" || b.rims.Uplink != nil) && slices.Contains(kinds.All.Kept, api.PersistentVolumeClaims) {
 		b.claims = claims.New(claims.Config{Client: b.client, Node: b.Name, Shelf: b.agent.Shelf(), Events: b.events,
 			Disks: cfg.Disks})
 	}

@@ -109,6 +109,7 @@ type Config struct {
 	// Disks hold claims beside the card; nil: none. DiskGone says of a mount, by its numbers, whether its disk was taken away; nil: none is.
 	Disks    *claims.Disks
 	DiskGone func(major, minor int) (bool, error)
+	Sizes    claims.Sizes // hold claims on the card to a size; nil: the kernel does
 
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
@@ -206,7 +207,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	vols.Absent, vols.Gone = cfg.Disks.Absent, cfg.DiskGone
-	a := &Agent{cfg: cfg, volumes: vols, shelf: claims.NewShelf(filepath.Join(cfg.DataDir, "claims"), nil),
+	a := &Agent{cfg: cfg, volumes: vols, shelf: claims.NewShelf(filepath.Join(cfg.DataDir, "claims"), cfg.Sizes),
 		prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:     api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		grants:   grants{held: map[types.UID]corev1.ResourceList{}},

@@ -30,11 +30,13 @@ type Board struct {
 	Network func(cidr, cidr6 netip.Prefix) (brain.PodNetwork, error)
 	Signals chan os.Signal
 	Keys    string // a directory without power keys
+	// Sizes hold its claims to their sizes. Nil: the kernel does, where it can.
+	Sizes *Sizes
 }
 
 // Rims are those of the board. Its store does not wait for the disk, nobody knocks at its door, and nothing switches it off.
 func (b Board) Rims() brain.Rims {
-	return brain.Rims{
+	rims := brain.Rims{
 		Host: b.Host, Machine: b.Machine,
 		Store: func(ctx context.Context, dir string) (*storage.Store, error) {
 			return storage.Open(ctx, storage.Config{Dir: dir, NoSync: true})
@@ -51,6 +53,10 @@ func (b Board) Rims() brain.Rims {
 			return []*httpd.Listener{l}, nil
 		},
 	}
+	if b.Sizes != nil { // a nil *Sizes in it would not be nil
+		rims.Sizes = b.Sizes
+	}
+	return rims
 }
 
 // keeper is an engine in the same process.

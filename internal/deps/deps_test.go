@@ -134,7 +134,7 @@ var table = map[string][]string{
 		"network/hostnet", "network/mdns", "network/netns", "network/plan",
 		"node", "node/join", "node/machine", "node/podstate", "node/static", "node/stats", "page", "page/password", "pki", "runtime", "shutdown",
 		"storage", "upgrade"},
-	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},
+	"brain/played":     {"api", "api/httpd", "brain", "host", "host/quota", "images", "network", "node", "runtime", "shutdown", "storage"},
 	"brain/place":      {"api/httpd", "config", "host"},
 	"cli":              {"everything"},
 	"boot":             {"everything"},

@@ -54,6 +54,7 @@ type fleet struct {
 	weights []weight
 
 	scaled scaled
+	held   holdings
 
 	tallies map[types.UID]tally  // of Jobs, as they counted last
 	began   map[string]types.UID // the Job that a CronJob made for a time
@@ -68,6 +69,7 @@ type member struct {
 	starts  *starts
 	images  *imagesfake.Store
 	network *networkfake.Machine
+	sizes   atomic.Pointer[played.Sizes] // of the card that it has now
 	up      *uplink
 	dial    atomic.Pointer[func(context.Context) (net.Conn, error)]
 	client  *rest.Client
@@ -140,7 +142,7 @@ func newFleet(t *testing.T, boards int) *fleet {
 	was := debug.SetGCPercent(400) // a heap of tens of MiB; what it holds is weighed after a collection
 	t.Cleanup(func() { debug.SetGCPercent(was) })
 	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3*boards + bare, kept: 3 * boards,
-		tallies: map[types.UID]tally{}, began: map[string]types.UID{}}
+		tallies: map[types.UID]tally{}, began: map[string]types.UID{}, held: newHoldings()}
 	f.plane = f.member("plane")
 	var err error
 	f.plane.how, err = resolve("serve", f.plane.dir, f.plane.name, f.plane.machine.disk, "--listen", "", "--register-node=false",
@@ -179,6 +181,7 @@ func (f *fleet) member(name string) *member {
 	m := &member{name: name, dir: filepath.Join(f.dir, name), up: newUplink(), engine: enginefake.New(enginefake.Config{Script: Script}),
 		starts: newStarts()}
 	m.starts.fail = f.Errorf
+	m.sizes.Store(played.NewSizes())
 	m.machine = newMachine(filepath.Join(m.dir, "disk"), 0)
 	m.machine.sample.MachineID = m.name
 	var err error
@@ -221,7 +224,7 @@ func (f *fleet) begin(m *member, edit func(*brain.Rims)) {
 	f.must(os.MkdirAll(run, 0o700))
 	rims := played.Board{Host: m.machine.host, Machine: machinefake.Machine{See: m.machine.look, Waits: make(chan string)},
 		Engine: card{engineWire{wire: p.wire, Engine: m.engine, starts: m.starts}, f, m}, Images: imageWire{wire: p.wire, Store: m.images},
-		Network: networks(p.wire, m.network, f.Errorf), Signals: p.signals, Keys: m.machine.keys()}.Rims()
+		Network: networks(p.wire, m.network, f.Errorf), Signals: p.signals, Keys: m.machine.keys(), Sizes: m.sizes.Load()}.Rims()
 	edit(&rims)
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(f.ctx)

@@ -78,7 +78,7 @@ func (f *fleet) containers(m *member) map[string]runtime.Status {
 func (f *fleet) noneGivenUp(d deed) {
 	f.Helper()
 	for _, p := range f.steady() {
-		if p.DeletionTimestamp != nil {
+		if p.DeletionTimestamp != nil && !f.held.ends[p.UID] {
 			f.Errorf("%s: pod %s on %s was given up", d, p.Name, p.Spec.NodeName)
 		}
 	}
@@ -151,7 +151,7 @@ func (f *fleet) judgeCut(on map[string]bool, d time.Duration) {
 	ended := map[string]bool{}
 	for _, p := range f.steady() {
 		gone := p.DeletionTimestamp != nil
-		if !on[p.Spec.NodeName] {
+		if !on[p.Spec.NodeName] || f.held.ends[p.UID] {
 			continue
 		}
 		if daemon(p) {
@@ -225,6 +225,7 @@ func (f *fleet) do(d deed) {
 			f.must(err)
 			f.pass(d.lasts - 5*time.Minute)
 			f.must(os.RemoveAll(m.machine.disk))
+			f.loseCard(m)
 			f.start(m)
 		})
 	}
@@ -238,6 +239,7 @@ func (f *fleet) live(s *script, long time.Duration) (done []string) {
 		d := s.next()
 		f.Logf("%s: %s", f.now(), d)
 		f.scaled.next()
+		f.handle()
 		f.do(d)
 		f.settle(8 * time.Minute)
 		f.pass(d.rest)
@@ -257,6 +259,7 @@ func (f *fleet) live(s *script, long time.Duration) (done []string) {
 	if ups, downs := f.scaled.total(); long >= 2*time.Hour && (ups == 0 || downs == 0) {
 		f.Errorf("scaled up %d times and down %d times", ups, downs)
 	}
+	f.judgeHoldings(long)
 	f.judgeGrowth()
 	return done
 }
@@ -279,7 +282,7 @@ func playFleet(t *testing.T, seed uint64, boards int, long time.Duration) (done 
 
 // TestFleetDay: ten boards for a day of what may happen to them, with one writer for each field at every write
 // (architecture: One writer per field). LEDGE_HOURS=n makes it shorter or longer; the race detector gets minutes.
-func TestFleetDay(t *testing.T) {
+func TestFleetDay(t *testing.T) { // N-13.10
 	long(t)
 	day := hours(t, 24)
 	if testrun.Raced {

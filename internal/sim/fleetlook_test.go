@@ -37,8 +37,9 @@ func (f *fleet) control() {
 		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: selector, Template: template}})
 	f.must(err)
 	meta, selector, template = about("ordered")
-	_, err = api.Create(f.user(), f.local, apps.StatefulSets, &appsv1.StatefulSet{ObjectMeta: meta,
-		Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: selector, Template: template}})
+	set := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: selector, Template: template}}
+	f.claim(set)
+	_, err = api.Create(f.user(), f.local, apps.StatefulSets, set)
 	f.must(err)
 	meta, selector, template = about("everywhere")
 	_, err = api.Create(f.user(), f.local, apps.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta,
@@ -113,6 +114,7 @@ func (f *fleet) always() {
 		}
 	}
 	f.judgeJobs()
+	f.judgeClaims()
 	for _, m := range f.boards {
 		if m.life == nil || m.touched.IsZero() || time.Since(m.touched) < 2*time.Minute {
 			continue
@@ -187,7 +189,7 @@ func (f *fleet) wrong() error {
 	if total != f.pods {
 		return fmt.Errorf("%d pods run, %d are wanted", total, f.pods)
 	}
-	return nil
+	return f.wrongClaims()
 }
 
 // steady are the pods that stay.

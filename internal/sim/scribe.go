@@ -24,6 +24,22 @@ func (s scribe) WhenAny(kind *api.Kind, do func()) bool {
 	return s.Client.(api.Sparse).WhenAny(kind, do)
 }
 
+// referrer is what a control plane knows of what its boards may read.
+type referrer interface {
+	NodeRefers(node string, kind *api.Kind, namespace, name string) (bool, error)
+	NodeUses(node string, kind *api.Kind, namespace, name string) (bool, error)
+}
+
+// NodeRefers is the control plane's.
+func (s scribe) NodeRefers(node string, kind *api.Kind, namespace, name string) (bool, error) {
+	return s.Client.(referrer).NodeRefers(node, kind, namespace, name)
+}
+
+// NodeUses is the control plane's.
+func (s scribe) NodeUses(node string, kind *api.Kind, namespace, name string) (bool, error) {
+	return s.Client.(referrer).NodeUses(node, kind, namespace, name)
+}
+
 // The writers of a board, as the store can tell them apart.
 const (
 	byUser  = "user"
@@ -50,6 +66,9 @@ var may = map[string]map[string]bool{
 		"leases spec": true,
 		"pods status": true, "pods condition": true,
 		"delete pods": true,
+		// decision 116: the volume is the board's, the claim has from it its sizes
+		"create persistentvolumes": true, "persistentvolumes spec": true, "persistentvolumeclaims status": true,
+		"persistentvolumeclaims annotations": true,
 	},
 	byPlane: {
 		"create pods": true, "create pods/binding": true, "create events": true,
@@ -69,6 +88,8 @@ var may = map[string]map[string]bool{
 		"create serviceaccounts": true, "create daemonsets": true, "daemonsets spec": true, "daemonsets annotations": true,
 		"delete daemonsets": true, "delete serviceaccounts": true, "ingresses status": true,
 		"create endpoints": true, "endpoints labels": true, "endpoints annotations": true, "delete endpoints": true,
+		"create persistentvolumeclaims": true, "persistentvolumeclaims annotations": true, "persistentvolumeclaims spec": true,
+		"persistentvolumeclaims status": true, "persistentvolumes status": true, "delete persistentvolumes": true,
 	},
 }
 

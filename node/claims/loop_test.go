@@ -232,8 +232,9 @@ func TestAsksBeforeItRemoves(t *testing.T) { // N-13.10
 		if err := r.shelf.Make(none, mib); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.do(t.Context(), here, World{}, Step{Do: Remove, Name: none}); err != nil || !strings.Contains(lies(t, r.shelf), gonePrefix+none) {
-			t.Errorf("one without: %s, %v", lies(t, r.shelf), err)
+		err := l.do(t.Context(), here, World{}, Step{Do: Remove, Name: none})
+		if got := lies(t, r.shelf); err != nil || !strings.Contains(got, gonePrefix+none) {
+			t.Errorf("one without: %s, %v", got, err)
 		}
 	})
 }
