@@ -11,8 +11,9 @@ cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6
 vm="qemu-system-x86 qemu-system-arm qemu-utils mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
 	systemd-container dbus nftables iproute2 nut-server"
 # A real registry, programs that make and send images, what stands in an image that has a shell, what sees system calls, and
-# what signs versions; what asks a Service as people do, and for names as pods do (Alpine's with musl), what looks for boards on a network, and plugins of CNI.
-images="docker-registry skopeo umoci buildah busybox-static strace minisign curl bind9-dnsutils musl-tools dbus avahi-daemon avahi-utils \
+# what signs versions; what asks a Service as people do, and for names as pods do (Alpine's with musl), what looks for boards on a network, plugins
+# of CNI, and a database.
+images="docker-registry skopeo umoci buildah busybox-static sqlite3 strace minisign curl bind9-dnsutils musl-tools dbus avahi-daemon avahi-utils \
 	containernetworking-plugins iptables"
 # Images of boards, and what boots them as boards do. The boot loaders themselves come by debs.sh.
 board="mtools dosfstools e2fsprogs grub-common xz-utils zstd kmod mmdebstrap squashfs-tools openssh-client debian-archive-keyring ovmf qemu-efi-aarch64"
