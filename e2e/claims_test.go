@@ -99,7 +99,41 @@ func TestClaims(t *testing.T) { // N-13.10
 		t.Errorf("from a backup comes %q", got)
 	}
 	b.ledge("delete", "pod", "third")
+	b.endNamespace(dirs)
 	b.noVolumes()
+}
+
+// endNamespace: with a namespace go its claims, and their directories, and no claim comes into one that is going.
+func (b *testBoard) endNamespace(dirs func() []string) {
+	b.t.Helper()
+	before := len(dirs())
+	in := strings.NewReplacer("metadata: {name: data}", "metadata: {name: data, namespace: going}", "metadata: {name: user}",
+		"metadata: {name: user, namespace: going, finalizers: [example.com/hold]}")
+	b.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: going}\n")
+	b.apply(in.Replace(claim))
+	b.apply(in.Replace(fmt.Sprintf(claimant, "user")))
+	b.eventually("the claim in the namespace has its directory", func() error {
+		return contains(b.ledge("get", "pods", "-n", "going"), " Running ")
+	})
+	if got := dirs(); len(got) != before+1 {
+		b.t.Fatalf("directories %v", got)
+	}
+	b.must("delete", "namespace", "going", "--wait=false")
+	b.eventually("its pod is being deleted", func() error { return contains(b.ledge("get", "pod", "user", "-n", "going", "-o", "yaml"), "deletionTimestamp") })
+	late := strings.Replace(in.Replace(claim), "name: data", "name: late", 1)
+	if out, err := b.try("apply", "-f", b.yaml(late)); err == nil || !strings.Contains(out, "because it is being terminated") {
+		b.t.Errorf("a claim in a namespace that is going: %v %s", err, out)
+	}
+	if got := dirs(); len(got) != before+1 {
+		b.t.Errorf("of a claim that a pod has: directories %v", got)
+	}
+	b.apply(strings.Replace(in.Replace(fmt.Sprintf(claimant, "user")), "[example.com/hold]", "[]", 1))
+	b.eventually("with the namespace goes the directory", func() error {
+		if got := dirs(); len(got) != before {
+			return fmt.Errorf("directories %v", got)
+		}
+		return nil
+	})
 }
 
 // TestFullClaim: a claim that is filled to the brim hurts nobody else, and has room again when it is made larger. Its numbers are there

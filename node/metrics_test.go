@@ -1,56 +1,17 @@
 package node
 
 import (
-	"bytes"
-	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
-	"ledge/node/pressure"
+	"ledge/node/poster"
 )
-
-// TestConfigz: the board says by which of a kubelet's settings it lives, its defaults too.
-func TestConfigz(t *testing.T) {
-	for _, c := range []struct {
-		set  func(*Config)
-		want []string
-	}{
-		{func(*Config) {}, []string{`"kind":"KubeletConfiguration"`, `"anonymous":{"enabled":false}`, `"maxPods":110`, `"podPidsLimit":-1`,
-			`"nodeLeaseDurationSeconds":40`, `"nodeStatusReportFrequency":"5m0s"`, `"clusterDomain":"cluster.local"`, `"cpuCFSQuota":true`,
-			`"cpuCFSQuotaPeriod":"100ms"`, `"seccompDefault":true`, `"evictionPressureTransitionPeriod":"5m0s"`,
-			`"memory.available":"100Mi"`, `"nodefs.available":"10%"`, `"nodefs.inodesFree":"5%"`}},
-		{func(c *Config) {
-			c.Status.MaxPods, c.Status.Port, c.Resources.PodPids, c.ClusterDomain, c.Unconfined = 20, 10250, 300, "shed.local", true
-			c.Status.SysReserved = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("50Mi")}
-			c.Logs.MaxBytes, c.Logs.MaxFiles = 1<<20, 3
-			c.ClusterDNS = func() []string { return []string{"10.43.0.10"} }
-			c.Status.Eviction.Thresholds = []pressure.Threshold{
-				{Signal: pressure.MemoryAvailable, Below: pressure.Limit{Amount: 64 << 20}, Reclaim: pressure.Limit{Percent: 0.02}},
-				{Signal: pressure.NodeFSAvailable, Below: pressure.Limit{Percent: 0.125}, Soft: true, Grace: 90 * time.Second}}
-		}, []string{`"port":10250`, `"maxPods":20`, `"podPidsLimit":300`, `"systemReserved":{"memory":"50Mi"}`, `"clusterDNS":["10.43.0.10"]`,
-			`"clusterDomain":"shed.local"`, `"seccompDefault":false`, `"evictionHard":{"memory.available":"64Mi"}`,
-			`"evictionSoft":{"nodefs.available":"12.5%"}`, `"evictionSoftGracePeriod":{"nodefs.available":"1m30s"}`,
-			`"evictionMinimumReclaim":{"memory.available":"2%"}`, `"containerLogMaxSize":"1048576"`, `"containerLogMaxFiles":3`}},
-	} {
-		with(t, nil, func(r *rig) {
-			c.set(&r.cfg)
-			r.begin()
-			_, text, ok, err := r.agent.Page(r.Context(), "/configz")
-			if !ok || err != nil || !json.Valid(text) {
-				t.Fatalf("%s %t %v", text, ok, err)
-			}
-			for _, want := range c.want {
-				if !bytes.Contains(text, []byte(want)) {
-					t.Errorf("no %s in %s", want, text)
-				}
-			}
-		})
-	}
-}
 
 // TestNameMetrics: /metrics has a line for each kind of question, if the board answers any.
 func TestNameMetrics(t *testing.T) {
@@ -62,6 +23,57 @@ func TestNameMetrics(t *testing.T) {
 			"ledge_dns_questions_total{kind=\"cluster\"} 7\nledge_dns_questions_total{kind=\"stale\"} 0\n"
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s, %v; want %s", text, err, want)
+		}
+	})
+}
+
+// TestClaimMetrics: /metrics has size and use of each claim of a pod here, as the file system tells them, once however many pods have it.
+func TestClaimMetrics(t *testing.T) {
+	needsRoot(t)
+	with(t, nil, func(r *rig) {
+		r.cfg.Registration = poster.Registration{}
+		r.begin()
+		r.pass(time.Second)
+		disk := filepath.Join(r.dir, "disk")
+		if err := os.Mkdir(disk, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=8m,nr_inodes=100"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := os.WriteFile(filepath.Join(disk, "f"), make([]byte, 3<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.bound("data", disk, aims(corev1.LabelHostname, corev1.NodeSelectorOpIn, "n"))
+		claim := volumeOf(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
+		for _, name := range []string{"one", "two"} {
+			r.pod(name, claim)
+		}
+		r.pass(5 * time.Second)
+		_, page, _, err := r.agent.Page(r.Context(), "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"capacity_bytes": "8.388608e+06", "used_bytes": "3.145728e+06", "available_bytes": "5.24288e+06",
+			"inodes": "100", "inodes_used": "2", "inodes_free": "98"} {
+			line := "kubelet_volume_stats_" + name + `{namespace="default",persistentvolumeclaim="data"} `
+			if got := strings.Count(string(page), line+want+"\n"); got != 1 {
+				_, has, _ := strings.Cut(string(page), line)
+				has, _, _ = strings.Cut(has, "\n")
+				t.Errorf("%s%s is there %d times; it is %q", line, want, got, has)
+			}
+		}
+		for _, name := range []string{"one", "two"} {
+			r.delete(name, new(int64))
+		}
+		r.pass(time.Minute)
+		if _, page, _, err = r.agent.Page(r.Context(), "/metrics"); err != nil || strings.Contains(string(page), "kubelet_volume_stats_") {
+			t.Errorf("of a claim that no pod has: %v", err)
 		}
 	})
 }
