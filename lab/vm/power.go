@@ -157,7 +157,7 @@ func runPower(ctx context.Context, f powerFlags) (lost int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	payload, err := powerPayload(ctx, work, f.binary, powerScript)
+	payload, err := powerPayload(ctx, work, f.binary, fmt.Sprintf(powerScript, rootSize, dataSize))
 	if err != nil {
 		return 0, err
 	}
@@ -203,11 +203,31 @@ func (p *power) run(ctx context.Context) error {
 	if out, err := command(ctx, "cp", "--sparse=always", filepath.Join(p.dir, "root.img"), path).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the root disk: %w: %s", err, out)
 	}
-	var err error
+	err := addData(ctx, path)
+	if err != nil {
+		return err
+	}
 	if p.disk, err = serve(path, filepath.Join(p.work, "nbd")); err != nil {
 		return err
 	}
 	return errors.Join(p.boots(ctx), p.disk.end())
+}
+
+// rootSize is that of the guest's root disk (image.sh). Behind it lies the file system for ledge's data, as boards made from an image have
+// one of their own, that can hold claims to their sizes. It is mounted where the kernel has its modules.
+const rootSize, dataSize = 2 << 30, 1 << 30
+
+// addData makes the file system for data behind the root disk, so that both lose their power at once.
+func addData(ctx context.Context, path string) error {
+	if err := os.Truncate(path, rootSize+dataSize); err != nil {
+		return err
+	}
+	out, err := command(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-O", "quota,project,^metadata_csum", "-E",
+		fmt.Sprintf("quotatype=prjquota,lazy_itable_init=1,offset=%d", rootSize), "-m", "0", path, fmt.Sprintf("%dk", dataSize>>10)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make the file system for data: %w: %s", err, out)
+	}
+	return nil
 }
 
 // boots is the whole run. The last boot only looks.
@@ -276,7 +296,10 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/r
 if ! [ -e /etc/systemd/system/multi-user.target.wants/ledge.service ]; then
 	cp /payload/bin/ledge /usr/local/bin/
 	cp /payload/*.service /etc/systemd/system/
-	mkdir -p /etc/ledge
+	mkdir -p /etc/ledge /var/lib/ledge /etc/systemd/system/ledge.service.d
+	grep -q /var/lib/ledge /etc/fstab ||
+		echo '/dev/nvme0n1 /var/lib/ledge ext4 loop,offset=%d,sizelimit=%d,prjquota 0 0' >>/etc/fstab
+	printf '[Unit]\nRequiresMountsFor=/var/lib/ledge\n' >/etc/systemd/system/ledge.service.d/data.conf
 	cat >/etc/ledge/config.yaml <<END
 shutdownGracePeriodByPodPriority:
 - {priority: 0, shutdownGracePeriodSeconds: 20}
@@ -286,6 +309,7 @@ shutdownGracePeriodByPodPriority:
 END
 	sync # what is enabled below is there whenever the power goes
 	systemctl daemon-reload
+	systemctl start /var/lib/ledge
 	systemctl enable --now --quiet ledge-keeper.service ledge.service
 	sync
 fi

@@ -41,6 +41,7 @@ func (g *guest) busy() error {
 	for i := range 2 {
 		worker(uint64(10+i), func(r *rand.Rand) error { return g.changePod(r, fmt.Sprintf("p%d-%d", i, r.IntN(3))) })
 	}
+	worker(30, lasting{g}.changeClaim)
 	supply := &supply{}
 	worker(20, func(r *rand.Rand) error { return g.changeImage(r, supply) })
 	g.host.say("busy")
@@ -67,13 +68,19 @@ func refused(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// change makes one change and says before that it is tried, and after that it is acknowledged.
-func (g *guest) change(kind, name, value, method, path string, body []byte) ([]byte, error) {
+// try says that a change is tried. It has to be said of n when it is acknowledged.
+func (g *guest) try(kind, name, value string) (n int) {
 	g.mu.Lock()
 	g.ops++
-	n := g.ops
+	n = g.ops
 	g.mu.Unlock()
 	g.host.say("try", n, kind, name, value)
+	return n
+}
+
+// change makes one change and says before that it is tried, and after that it is acknowledged.
+func (g *guest) change(kind, name, value, method, path string, body []byte) ([]byte, error) {
+	n := g.try(kind, name, value)
 	data, err := g.ask(method, path, body)
 	if err == nil && bytes.Contains(data, []byte(`"error":`)) { // the last line of a pull
 		err = fmt.Errorf("%s %s: %s", method, path, data)

@@ -94,8 +94,11 @@ func (g *guest) run() error {
 		return fmt.Errorf("the API does not answer: %w", err)
 	}
 	g.host.at("api")
+	if err := wait(5*time.Minute, lasting{g}.mendClaims); err != nil {
+		return fmt.Errorf("claims: %w", err)
+	}
 	first := sync.OnceFunc(func() { g.host.at("pod") })
-	err := wait(5*time.Minute, func() error { return errors.Join(g.nodeReady(), g.settled(first)) })
+	err := wait(5*time.Minute, func() error { return errors.Join(g.nodeReady(), g.settled(first), lasting{g}.claimsSettled()) })
 	if err != nil {
 		return fmt.Errorf("not settled: %w", err)
 	}
@@ -131,6 +134,9 @@ func (g *guest) ask(method, path string, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if method == "PATCH" {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	req.Header.Set("Ledge-Meant", "yes")
 	resp, err := g.http.Do(req)
 	if err != nil {
@@ -241,7 +247,7 @@ func (g *guest) tell() error {
 		}
 		g.host.say("revision", l.Metadata.ResourceVersion)
 	}
-	if err := g.tellImages(); err != nil {
+	if err := errors.Join(g.tellImages(), lasting{g}.tellClaims()); err != nil {
 		return err
 	}
 	l, err := g.list(objects + "events")
