@@ -30,12 +30,13 @@ type node struct {
 	data   string
 	mount  string // the file system that data is on
 	device string // its block device; "" if it could not be had
+	quotas bool   // it holds claims to their sizes
 	brain  *exec.Cmd
 	http   *http.Client
 }
 
 // parts are the names of what ours measures, in this order.
-var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown", "sampling"}
+var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown", "sampling", "claims"}
 
 // ours measures ledge.
 func (b *bench) ours(ctx context.Context) (err error) {
@@ -67,7 +68,8 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	if err := quiet(command(ctx, b.ledge, "--run-dir", n.run, "images", "import", b.archive())); err != nil {
 		return err
 	}
-	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts, n.shutdown, n.sampling} {
+	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts, n.shutdown, n.sampling,
+		n.claims} {
 		if !b.wants(parts[i]) {
 			continue
 		}
@@ -109,10 +111,16 @@ func (n *node) disk(ctx context.Context) error {
 	if err := errors.Join(file.Truncate(1<<30), file.Close()); err != nil {
 		return err
 	}
-	if err := quiet(command(ctx, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)); err != nil {
-		return err
+	mount := func(features, extended, option string) error { // as boards' images do it, where this kernel can
+		if err := quiet(command(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-O", features, "-E", "lazy_itable_init=0,lazy_journal_init=0"+extended,
+			image)); err != nil {
+			return err
+		}
+		return quiet(command(ctx, "mount", "-o", "loop,noatime"+option, image, n.mount))
 	}
-	if err := quiet(command(ctx, "mount", "-o", "loop,noatime", image, n.mount)); err != nil {
+	if err := mount("quota,project", ",quotatype=prjquota", ",prjquota"); err == nil {
+		n.quotas = true
+	} else if err := mount("none", "", ""); err != nil {
 		return err
 	}
 	out, err := command(ctx, "losetup", "-n", "-O", "NAME", "-j", image).Output()
@@ -234,6 +242,11 @@ func podObject(name string, hostNetwork bool) map[string]any {
 
 // runPod posts a pod and returns when a watcher has been told that it is Running, with the time since the post.
 func (n *node) runPod(ctx context.Context, name string, hostNetwork bool) (time.Duration, error) {
+	return n.runObject(ctx, name, podObject(name, hostNetwork))
+}
+
+// runObject does so with a pod, and with what is to be posted before it.
+func (n *node) runObject(ctx context.Context, name string, pod map[string]any, before ...func() error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://ledge"+podsPath+"?watch=true&fieldSelector=metadata.name%3D"+name, nil)
@@ -246,7 +259,12 @@ func (n *node) runPod(ctx context.Context, name string, hostNetwork bool) (time.
 	}
 	defer resp.Body.Close()
 	begin := time.Now()
-	if _, err := n.call(ctx, "POST", podsPath, podObject(name, hostNetwork)); err != nil {
+	for _, do := range before {
+		if err := do(); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := n.call(ctx, "POST", podsPath, pod); err != nil {
 		return 0, err
 	}
 	for d := json.NewDecoder(resp.Body); ; {
