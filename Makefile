@@ -73,6 +73,7 @@ pressure: build ## pods that take all there is of something, in a guest of MEMOR
 
 bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAGE=docs/bench.md puts the tables there
 	@go run ./lab/bench -o bin/bench.json -page '$(PAGE)'
+	@go run ./lab/bench -only claims -section claims -o bin/bench-claims.json -page '$(if $(PAGE),docs/measured/volumes.md)'
 	@go run ./lab/bench/pull -o bin/bench-pull.json -page '$(PAGE)'
 	@go run ./lab/bench/fleet -o bin/bench-fleet.json -page '$(PAGE)'
 	@go run ./lab/bench/fleet -workloads -o bin/bench-workloads.json -page '$(PAGE)' # where make original has built the other side

@@ -49,6 +49,7 @@ const (
 type bench struct {
 	runs, pods int
 	idle       time.Duration
+	section    string // of the page
 	only       string // parts to measure, with commas between; "": all
 	ledge      string // binary
 	dir        string // everything of this run
@@ -66,9 +67,10 @@ func main() {
 	flag.IntVar(&b.pods, "pods", 20, "containers for the memory rows")
 	flag.DurationVar(&b.idle, "idle", 2*time.Minute, "how long to watch what an idle node writes")
 	flag.StringVar(&b.ledge, "binary", "bin/ledge", "ledge to measure")
-	flag.StringVar(&b.only, "only", "", "parts to measure: "+strings.Join(append(slices.Clone(parts), "others"), ", ")+"; all if empty")
+	flag.StringVar(&b.only, "only", "", "parts to measure: "+strings.Join(append(slices.Clone(parts), "others"), ", ")+"; if empty, all but claims")
 	out := flag.String("o", "bin/bench.json", "where the JSON goes")
 	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
+	flag.StringVar(&b.section, "section", "runtimes", "which table of that page it is")
 	flag.Parse()
 	if err := b.run(ctx, *out, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -78,7 +80,10 @@ func main() {
 
 // wants says whether a part is to be measured.
 func (b *bench) wants(part string) bool {
-	return b.only == "" || slices.Contains(strings.Split(b.only, ","), part)
+	if b.only == "" {
+		return part != "claims" // which have a page of their own: -only claims
+	}
+	return slices.Contains(strings.Split(b.only, ","), part)
 }
 
 func (b *bench) run(ctx context.Context, out, page string) error {
@@ -112,7 +117,7 @@ func (b *bench) run(ctx context.Context, out, page string) error {
 	if err := b.write(out); err != nil || page == "" {
 		return err
 	}
-	return report.Replace(page, "runtimes", b.table())
+	return report.Replace(page, b.section, b.table())
 }
 
 // table is what print shows, for a page.
