@@ -119,7 +119,9 @@ func (b *testBoard) endNamespace(dirs func() []string) {
 		b.t.Fatalf("directories %v", got)
 	}
 	b.must("delete", "namespace", "going", "--wait=false")
-	b.eventually("its pod is being deleted", func() error { return contains(b.ledge("get", "pod", "user", "-n", "going", "-o", "yaml"), "deletionTimestamp") })
+	b.eventually("its pod is being deleted", func() error {
+		return contains(b.ledge("get", "pod", "user", "-n", "going", "-o", "yaml"), "deletionTimestamp")
+	})
 	late := strings.Replace(in.Replace(claim), "name: data", "name: late", 1)
 	if out, err := b.try("apply", "-f", b.yaml(late)); err == nil || !strings.Contains(out, "because it is being terminated") {
 		b.t.Errorf("a claim in a namespace that is going: %v %s", err, out)
