@@ -4,9 +4,9 @@
 set -u
 cd "$(dirname "$0")/.."
 tags="netgo osusergo seccomp runc_nocriu"
-# Tests of a second and more that an edit seldom breaks alone: the same suite over another connection, random lives, cuts of the power,
-# crowds of callers. internal/deps looks whether they are there.
-skip="TestConformanceInBubble|TestConformanceOverTLS|TestConformanceOverServers|TestConformanceOverSocket|TestNamespaceOfHeavyPods"
+# Tests of a second and more that an edit seldom breaks alone: the same suite over another connection, all identities before all requests,
+# random lives, cuts of the power, crowds of callers and floods. internal/deps looks whether they are there.
+skip="TestConformanceInBubble|TestConformanceOverPipe|TestConformanceOverTLS|TestConformanceOverServers|TestConformanceOverSocket|TestNamespaceOfHeavyPods"
 skip="$skip|TestCollectAnything|TestPools|TestForwardByChannels|TestPeersOfABoard|TestRoomForAThousandBoards"
 skip="$skip|TestBadBoards|TestBadBoardsWriteWidely|TestBadBoardsCostLittleMemory|TestCrowdOfLargeAnswers"
 skip="$skip|TestCronJobsAtRandom|TestReplicasAtRandom|TestJobsAtRandom|TestEndpointsAtRandom|TestPlacedAtRandom|TestKilledBetweenWrites"
@@ -14,6 +14,10 @@ skip="$skip|TestNodeCIDRProperties|TestAggregatedFindsNoRoom|TestIdle"
 skip="$skip|TestRandomLivesOfEverything|TestPullOfflineLoop|TestServersInTurn"
 skip="$skip|TestOddInodes|TestEmptiesWhenFull|TestPowerCut|TestPowerCutWhileCreating|TestLostAndForgottenWrites|TestLogIsDamagedToo"
 skip="$skip|TestBallast|TestNothingIsLost|TestJoinsPieces|TestKillWhileWriting"
+skip="$skip|TestBadBoardsInTheTunnelCostLittleMemory|TestMatrix|TestFollowFlood|TestRandomLives|TestRollAtRandom|TestDeploymentsAtRandom"
+skip="$skip|TestReplicasThatFail|TestCronJobAgain|TestCutsOfRestore|TestMendJournal|TestRandom|TestMonitorProperties"
+# Most of what these tests take is memory that lives for a moment. Collected a quarter as often it costs a tenth less time.
+export GOGC="${GOGC:-400}"
 began=$(date +%s)
 bad=0
 took() { # LAST STEP

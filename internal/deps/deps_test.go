@@ -413,19 +413,37 @@ func TestForbiddenCalls(t *testing.T) {
 // eachFile parses the sources that go into a build, not the tests.
 func eachFile(t *testing.T, f func(name, path string, file *ast.File, fset *token.FileSet)) {
 	t.Helper()
-	fset := token.NewFileSet()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range packages(t) {
-		for _, source := range append(p.GoFiles, p.CgoFiles...) {
-			path := filepath.Join(p.Dir, source)
-			file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			f(strings.TrimPrefix(p.ImportPath, module), path, file, fset)
+		for _, file := range all[p.ImportPath] {
+			f(strings.TrimPrefix(p.ImportPath, module), sources.File(file.Pos()).Name(), file, sources)
 		}
 	}
 }
+
+var sources = token.NewFileSet()
+
+// parsed are the files of each package, without tests. They are read once for all that look at them.
+var parsed = sync.OnceValues(func() (map[string][]*ast.File, error) {
+	all, err := list()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]*ast.File{}
+	for _, p := range all {
+		for _, source := range slices.Concat(p.GoFiles, p.CgoFiles) {
+			file, err := parser.ParseFile(sources, filepath.Join(p.Dir, source), nil, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			out[p.ImportPath] = append(out[p.ImportPath], file)
+		}
+	}
+	return out, nil
+})
 
 func TestRulesOfTheTables(t *testing.T) {
 	for _, c := range []struct {

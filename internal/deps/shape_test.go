@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,17 +19,16 @@ const (
 	mostMutexFiles = 3
 )
 
-func TestTypesAreSmall(t *testing.T) {
-	methods, _ := shapes(t)
-	within(t, "methods", methods, mostMethods)
-}
-
-func TestMutexesAreLocal(t *testing.T) {
-	_, taken := shapes(t)
+func TestShapes(t *testing.T) {
+	methods, taken := shapes(t)
 	files := map[string]int{}
 	for mutex, in := range taken {
 		files[mutex] = len(in)
 	}
+	if len(methods) < 500 || len(files) < 50 {
+		t.Fatalf("%d types and %d mutexes: this test does not see them", len(methods), len(files))
+	}
+	within(t, "methods", methods, mostMethods)
 	within(t, "files that take it", files, mostMutexFiles)
 }
 
@@ -48,25 +46,21 @@ func within(t *testing.T, what string, counts map[string]int, most int) {
 // a type or a variable of a package. Tests do not count.
 func shapes(t *testing.T) (methods map[string]int, taken map[string]map[string]bool) {
 	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
 	methods, taken = map[string]int{}, map[string]map[string]bool{}
 	only, err := newJustSync()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range packages(t) {
-		name := strings.TrimPrefix(p.ImportPath, module)
-		fset, files := token.NewFileSet(), []*ast.File(nil)
-		for _, f := range append(slices.Clone(p.GoFiles), p.CgoFiles...) {
-			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, f), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, file)
-		}
+		name, files := strings.TrimPrefix(p.ImportPath, module), all[p.ImportPath]
 		info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{}}
 		// Whatever is imported is unknown, so there are errors; what a package says of itself is all that is asked for.
 		cfg := types.Config{Importer: only, FakeImportC: true, Error: func(error) {}}
-		pkg, _ := cfg.Check(p.ImportPath, fset, files, info)
+		pkg, _ := cfg.Check(p.ImportPath, sources, files, info)
 		for _, n := range pkg.Scope().Names() {
 			if named, ok := types.Unalias(pkg.Scope().Lookup(n).Type()).(*types.Named); ok && named.Obj().Pkg() == pkg && named.Obj().Name() == n {
 				methods[name+"."+n] = named.NumMethods()
@@ -78,7 +72,7 @@ func shapes(t *testing.T) (methods map[string]int, taken map[string]map[string]b
 				if taken[key] == nil {
 					taken[key] = map[string]bool{}
 				}
-				taken[key][fset.File(file.Pos()).Name()] = true
+				taken[key][sources.File(file.Pos()).Name()] = true
 			}
 		}
 	}

@@ -89,6 +89,18 @@ func (n *node) effort() (effort, error) {
 // restarts measures process start to API answering, with a store of 1 MB after a clean stop; containers are not in it,
 // the keeper stays.
 func (n *node) restarts(ctx context.Context) error {
+	if err := n.fill(ctx); err != nil {
+		return err
+	}
+	ms, err := median(5, func(int) (time.Duration, error) { return n.again(ctx) })
+	if err == nil {
+		n.b.add("process start -> API answers", "ledge", ms, "ms", "store of 1 MB, clean stop")
+	}
+	return err
+}
+
+// fill gives the store 1 MB.
+func (n *node) fill(ctx context.Context) error {
 	for i := range 100 {
 		object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprintf("fill-%d", i)},
 			"data": map[string]string{"text": strings.Repeat("0123456789", 1000)}}
@@ -96,15 +108,14 @@ func (n *node) restarts(ctx context.Context) error {
 			return err
 		}
 	}
-	ms, err := median(5, func(int) (time.Duration, error) {
-		if err := n.stop(); err != nil {
-			return 0, err
-		}
-		n.http.CloseIdleConnections()
-		return n.start(ctx)
-	})
-	if err == nil {
-		n.b.add("process start -> API answers", "ledge", ms, "ms", "store of 1 MB, clean stop")
+	return nil
+}
+
+// again ends the brain and starts it.
+func (n *node) again(ctx context.Context) (time.Duration, error) {
+	if err := n.stop(); err != nil {
+		return 0, err
 	}
-	return err
+	n.http.CloseIdleConnections()
+	return n.start(ctx)
 }

@@ -4,6 +4,7 @@
 // It prints a table with ratios and writes the same as JSON. What cannot run is named, not guessed.
 //
 //	go run ./lab/bench [-n 20] [-pods 20] [-idle 2m] [-only memory,idle] [-o bin/bench.json] [-page docs/bench.md]
+//	go run ./lab/bench -beside bin/ledge-before [-pairs 10] [-page docs/measured/pairs.md]
 package main
 
 import (
@@ -51,6 +52,8 @@ type bench struct {
 	idle       time.Duration
 	section    string // of the page
 	only       string // parts to measure, with commas between; "": all
+	beside     string // another binary to compare with in pairs; "": none
+	rounds     int    // of them
 	ledge      string // binary
 	dir        string // everything of this run
 	load       string // of the machine before
@@ -71,6 +74,8 @@ func main() {
 	out := flag.String("o", "bin/bench.json", "where the JSON goes")
 	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
 	flag.StringVar(&b.section, "section", "runtimes", "which table of that page it is")
+	flag.StringVar(&b.beside, "beside", "", "another build, such as one of an older commit: only measure both in turns, in -pairs pairs")
+	flag.IntVar(&b.rounds, "pairs", 10, "pairs of nodes for -beside, two minutes each")
 	flag.Parse()
 	if err := b.run(ctx, *out, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -102,6 +107,9 @@ func (b *bench) run(ctx context.Context, out, page string) error {
 	}
 	if err := b.makeImage(ctx); err != nil {
 		return fmt.Errorf("make the container image: %w", err)
+	}
+	if b.beside != "" {
+		return b.pairs(ctx, page)
 	}
 	if err := b.ours(ctx); err != nil {
 		return fmt.Errorf("measure ledge: %w", err)

@@ -38,34 +38,22 @@ type node struct {
 // parts are the names of what ours measures, in this order.
 var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown", "sampling", "claims"}
 
-// ours measures ledge.
-func (b *bench) ours(ctx context.Context) (err error) {
-	n := &node{b: b, name: fmt.Sprintf("lb%d", os.Getpid())}
+// newNode is a node that is not started yet.
+func newNode(b *bench, name string) *node {
+	n := &node{b: b, name: name}
 	n.tmpfs = filepath.Join(b.dir, "memory")
 	n.run = filepath.Join(n.tmpfs, "run") // not the mount point: reset removes it
 	n.mount = filepath.Join(b.dir, "data")
 	n.data = filepath.Join(n.mount, "ledge") // nor this
 	n.http = &http.Client{Transport: &http.Transport{DialContext: n.dial}}
+	return n
+}
+
+// ours measures ledge.
+func (b *bench) ours(ctx context.Context) (err error) {
+	n := newNode(b, fmt.Sprintf("lb%d", os.Getpid()))
 	defer func() { err = errors.Join(err, n.remove()) }()
-	if err := n.inMemory(ctx); err != nil {
-		return err
-	}
-	if err := n.disk(ctx); err != nil {
-		b.skip("bytes at the block device", err)
-	}
-	if err := os.WriteFile(filepath.Join(b.dir, "config.yaml"), []byte(measure.NodeConfig), 0o644); err != nil {
-		return err
-	}
-	if err := measure.Forget(b.ledge); err != nil {
-		return fmt.Errorf("take %s out of the page cache: %w", b.ledge, err)
-	}
-	if _, err := n.start(ctx); err != nil {
-		return err
-	}
-	if err := wait(ctx, time.Minute, func() error { return n.ready(ctx) }); err != nil {
-		return err
-	}
-	if err := quiet(command(ctx, b.ledge, "--run-dir", n.run, "images", "import", b.archive())); err != nil {
+	if err := n.open(ctx, b.archive()); err != nil {
 		return err
 	}
 	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts, n.shutdown, n.sampling,
@@ -86,6 +74,29 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	}
 	b.add("binary size", "ledge", float64(info.Size())/1e6, "MB", "everything: API, store, agent, runtime")
 	return nil
+}
+
+// open starts a node that never ran, until it is ready for pods of the image in archive.
+func (n *node) open(ctx context.Context, archive string) error {
+	if err := n.inMemory(ctx); err != nil {
+		return err
+	}
+	if err := n.disk(ctx); err != nil {
+		n.b.skip("bytes at the block device", err)
+	}
+	if err := os.WriteFile(filepath.Join(n.b.dir, "config.yaml"), []byte(measure.NodeConfig), 0o644); err != nil {
+		return err
+	}
+	if err := measure.Forget(n.b.ledge); err != nil {
+		return fmt.Errorf("take %s out of the page cache: %w", n.b.ledge, err)
+	}
+	if _, err := n.start(ctx); err != nil {
+		return err
+	}
+	if err := wait(ctx, time.Minute, func() error { return n.ready(ctx) }); err != nil {
+		return err
+	}
+	return quiet(command(ctx, n.b.ledge, "--run-dir", n.run, "images", "import", archive))
 }
 
 func (n *node) dial(ctx context.Context, _, _ string) (net.Conn, error) {
