@@ -31,6 +31,7 @@ type rig struct {
 	ctx        context.Context
 	began      time.Time
 	writes     atomic.Int64
+	reads      atomic.Int64 // objects and lists that the loops asked for, and watches
 	broken     atomic.Pointer[func(verb string, kind *api.Kind) error]
 	beats      *errgroup.Group
 }
@@ -60,7 +61,18 @@ func (f faulty) WhenAny(k *api.Kind, do func()) bool {
 	return false
 }
 
+func (f faulty) Get(ctx context.Context, k *api.Kind, ns, name string) (api.Object, error) {
+	f.r.reads.Add(1)
+	return f.Client.Get(ctx, k, ns, name)
+}
+
+func (f faulty) List(ctx context.Context, k *api.Kind, opts api.ListOptions) (api.List, error) {
+	f.r.reads.Add(1)
+	return f.Client.List(ctx, k, opts)
+}
+
 func (f faulty) Watch(ctx context.Context, k *api.Kind, opts api.WatchOptions) (api.Watch, error) {
+	f.r.reads.Add(1)
 	f.r.watched.Store(k, true)
 	return f.Client.Watch(ctx, k, opts)
 }
@@ -77,6 +89,13 @@ func (f faulty) Update(ctx context.Context, k *api.Kind, o api.Object, opts api.
 		return nil, err
 	}
 	return f.Client.Update(ctx, k, o, opts)
+}
+
+func (f faulty) Patch(ctx context.Context, k *api.Kind, ns, name string, p api.Patch, opts api.WriteOptions) (api.Object, error) {
+	if err := f.touch(strings.TrimSpace("patch "+opts.Subresource), k); err != nil {
+		return nil, err
+	}
+	return f.Client.Patch(ctx, k, ns, name, p, opts)
 }
 
 func (f faulty) Delete(ctx context.Context, k *api.Kind, ns, name string, opts api.DeleteOptions) (api.Object, error) {
