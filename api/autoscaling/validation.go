@@ -6,7 +6,6 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -59,8 +58,8 @@ func validateAutoscaler(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field
 
 func validateTargetRef(ref *autoscalingv2.CrossVersionObjectReference, old *autoscalingv2.HorizontalPodAutoscalerSpec,
 	at *field.Path) field.ErrorList {
-	errs := validateSegment(ref.Kind, at.Child("kind"))
-	errs = append(errs, validateSegment(ref.Name, at.Child("name"))...)
+	errs := valid.Segment(ref.Kind, at.Child("kind"))
+	errs = append(errs, valid.Segment(ref.Name, at.Child("name"))...)
 	if old != nil && old.ScaleTargetRef.APIVersion == ref.APIVersion && old.ScaleTargetRef.Kind == ref.Kind {
 		return errs
 	}
@@ -72,13 +71,6 @@ func validateTargetRef(ref *autoscalingv2.CrossVersionObjectReference, old *auto
 		errs = append(errs, field.Invalid(at.Child("apiVersion"), ref.APIVersion, "apiVersion must specify API group"))
 	}
 	return errs
-}
-
-func validateSegment(name string, at *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return valid.Each(content.IsPathSegmentName(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
 }
 
 // validateMetric: of the five sources that Kubernetes knows a board measures two.

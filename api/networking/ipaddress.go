@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -48,20 +47,12 @@ func validateAddress(a *networkingv1.IPAddress) field.ErrorList {
 	if p.Group != "" {
 		errs = append(errs, valid.Name(p.Group, at.Child("group"))...)
 	}
-	errs = append(errs, segment(p.Resource, at.Child("resource"), true)...)
-	errs = append(errs, segment(p.Name, at.Child("name"), true)...)
-	return append(errs, segment(p.Namespace, at.Child("namespace"), false)...)
-}
-
-// segment is a name that can stand in a path.
-func segment(name string, at *field.Path, required bool) field.ErrorList {
-	if name == "" {
-		if required {
-			return field.ErrorList{field.Required(at, "")}
-		}
-		return nil
+	errs = append(errs, valid.Segment(p.Resource, at.Child("resource"))...)
+	errs = append(errs, valid.Segment(p.Name, at.Child("name"))...)
+	if p.Namespace == "" {
+		return errs
 	}
-	return valid.Each(content.IsPathSegmentName(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
+	return append(errs, valid.Segment(p.Namespace, at.Child("namespace"))...)
 }
 
 func parent(p *networkingv1.ParentReference) string {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -43,6 +44,14 @@ func Required(text string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(at, "")}
 	}
 	return nil
+}
+
+// Segment reports a name that cannot stand between two slashes of a path. Empty is required to be set.
+func Segment(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return Each(content.IsPathSegmentName(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
 }
 
 // NotNegative reports a number below 0.

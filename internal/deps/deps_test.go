@@ -108,8 +108,9 @@ var table = map[string][]string{
 	"network/cni":         {"internal/durable", "network", "network/netns", "network/plan"}, // decision 161
 	"network/fence":       {"network", "network/netns", "network/nft"},
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
-	"network/dns":         {"network/service"},  // decisions 105, 115
-	"network/mdns":        {"internal/grumble"}, // decision 128
+	"network/share":       {},                                   // decision 147
+	"network/dns":         {"network/service", "network/share"}, // decisions 105, 115
+	"network/mdns":        {"internal/grumble"},                 // decision 128
 	"host/...":            {"host", "internal/durable"},
 	"host/quota":          {},                                                                                            // decision 117
 	"host/nfs":            {},                                                                                            // decision 118
@@ -120,7 +121,7 @@ var table = map[string][]string{
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
 	// decision 114: a program of its own, in a pod
 	"network/ingress":      {"api", "api/networking"},
-	"network/ingress/door": {"api", "api/discovery", "api/networking", "api/rest", "network/ingress"},
+	"network/ingress/door": {"api", "api/discovery", "api/networking", "api/rest", "network/ingress", "network/share"},
 	"config": {"api", "api/storage", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller",
 		"controller/machines", "api/manifest", "firstboot",
 		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/join", "node/podlog", "node/podspec",

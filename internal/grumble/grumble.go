@@ -1,4 +1,4 @@
-// Package grumble logs failures that come again and again.
+// Package grumble is for failures that come again and again: Once logs them once, and Keep tries again until it goes well.
 package grumble
 
 import "log/slog"

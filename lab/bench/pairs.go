@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"ledge/lab/bench/measure"
@@ -77,7 +78,8 @@ func version(ctx context.Context, binary string) string {
 	if err != nil {
 		return filepath.Base(binary)
 	}
-	return string(out[:max(0, len(out)-1)])
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first
 }
 
 // onePair starts a node of each build, lets both rest, and then has them do the same in turns. The one that begins is another each time.

@@ -3,45 +3,14 @@ package dns
 import (
 	"net/netip"
 	"sync"
+
+	"ledge/network/share"
 )
-
-// share divides what there is only so much of. Each may have as much as is still free: one alone gets half, two a third each, and
-// there is always something left for one more, however much the others want.
-type share struct {
-	total int
-
-	mu   sync.Mutex
-	used int
-	by   map[netip.Addr]int
-}
-
-func newShare(total int) *share { return &share{total: total, by: map[netip.Addr]int{}} }
-
-// take says whether who asks may have one; then give has to follow.
-func (s *share) take(who netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.by[who] >= s.total-s.used {
-		return false
-	}
-	s.used++
-	s.by[who]++
-	return true
-}
-
-func (s *share) give(who netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.used--
-	if s.by[who]--; s.by[who] == 0 {
-		delete(s.by, who)
-	}
-}
 
 // turns are questions that wait, in a lane for each who asks. One is taken from each lane in turn, so that who asks a thousand
 // times waits for himself.
 type turns struct {
-	room *share
+	room *share.Places
 
 	mu     sync.Mutex
 	some   sync.Cond
@@ -57,7 +26,7 @@ type packet struct {
 }
 
 func newTurns(most int) *turns {
-	t := &turns{room: newShare(most), lanes: map[netip.Addr][]packet{}}
+	t := &turns{room: share.New(most), lanes: map[netip.Addr][]packet{}}
 	t.some.L = &t.mu
 	return t
 }
@@ -65,7 +34,7 @@ func newTurns(most int) *turns {
 // add has a message wait. false: its sender has too many that wait.
 func (t *turns) add(from netip.AddrPort, msg []byte) bool {
 	who := from.Addr()
-	if !t.room.take(who) {
+	if !t.room.Take(who) {
 		return false
 	}
 	t.mu.Lock()
@@ -98,7 +67,7 @@ func (t *turns) next() (packet, bool) {
 	} else {
 		delete(t.lanes, who)
 	}
-	t.room.give(who)
+	t.room.Give(who)
 	return p, true
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"ledge/network/share"
 )
 
 const (
@@ -43,8 +45,8 @@ type Config struct {
 type Server struct {
 	cfg   Config
 	out   forwarder
-	asked *share
-	conns *share
+	asked *share.Places
+	conns *share.Places
 }
 
 // New makes a server.
@@ -52,7 +54,7 @@ func New(cfg Config) *Server {
 	if cfg.Searches == nil {
 		cfg.Searches = func(netip.Addr) []string { return nil }
 	}
-	return &Server{cfg: cfg, asked: newShare(mostAsked), conns: newShare(mostConns),
+	return &Server{cfg: cfg, asked: share.New(mostAsked), conns: share.New(mostConns),
 		out: forwarder{resolvers: cfg.Resolvers, stale: cfg.Stale, dial: new(net.Dialer).DialContext}}
 }
 
@@ -126,12 +128,12 @@ func (s *Server) answerUDP(ctx context.Context, conn *net.UDPConn, p packet, all
 		say(a)
 		return
 	}
-	if !s.asked.take(who) {
+	if !s.asked.Take(who) {
 		s.counted(refused)
 		return // it asks again
 	}
 	all.Go(func() {
-		defer s.asked.give(who)
+		defer s.asked.Give(who)
 		a, _ := s.answer(q, who, func(q dnsmessage.Question) (Answer, error) { return s.out.ask(ctx, q) })
 		say(a)
 	})
@@ -165,12 +167,12 @@ func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener, all *sync.Wai
 			continue
 		}
 		who := addrOf(conn)
-		if !s.answers(who) || !s.conns.take(who) {
+		if !s.answers(who) || !s.conns.Take(who) {
 			_ = conn.Close()
 			continue
 		}
 		all.Go(func() {
-			defer s.conns.give(who)
+			defer s.conns.Give(who)
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			s.converse(ctx, conn, who)

@@ -189,9 +189,7 @@ func TestFlood(t *testing.T) {
 		_, _ = l.from(t, "tcp", "127.0.0.66").Write([]byte{0, 200}) // half a question
 	}
 	for full := false; !full; time.Sleep(time.Millisecond) {
-		l.asked.mu.Lock()
-		full = l.asked.used >= mostAsked/2
-		l.asked.mu.Unlock()
+		full = l.asked.Taken() >= mostAsked/2
 	}
 	pod := l.from(t, "udp", "127.0.0.7")
 	slow := 0
@@ -210,10 +208,8 @@ func TestFlood(t *testing.T) {
 	if got := ask(t, l.from(t, "tcp", "127.0.0.7"), "kubernetes.default.svc.cluster.local.", "A", soon); got != "10.3.0.1" {
 		t.Error("over TCP:", got)
 	}
-	l.asked.mu.Lock()
-	defer l.asked.mu.Unlock()
-	if l.asked.used > mostAsked {
-		t.Error(l.asked.used, "questions are under way")
+	if n := l.asked.Taken(); n > mostAsked {
+		t.Error(n, "questions are under way")
 	}
 }
 
@@ -336,34 +332,6 @@ func TestListenBeforeTheAddress(t *testing.T) {
 	}
 }
 
-// TestShares: one alone has half, several have the same, and one more always something.
-func TestShares(t *testing.T) {
-	s := newShare(256)
-	who := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
-	most := func(i int) (n int) {
-		for s.take(who(i)) {
-			n++
-		}
-		return n
-	}
-	if n := most(0); n != 128 {
-		t.Error(n)
-	}
-	for i := 1; s.used < 255; i++ {
-		if most(i) == 0 {
-			t.Fatalf("nothing is left for %d after %d of 256", i, s.used)
-		}
-	}
-	for w, n := range s.by {
-		for range n {
-			s.give(w)
-		}
-	}
-	if s.used != 0 || len(s.by) != 0 {
-		t.Error(s.used, s.by)
-	}
-}
-
 // TestTurns: who waits with one question is next after one of each other.
 func TestTurns(t *testing.T) {
 	q := newTurns(100)
@@ -387,7 +355,7 @@ func TestTurns(t *testing.T) {
 			t.Fatal("what waits is lost at the end")
 		}
 	}
-	if _, ok := q.next(); ok || q.room.used != 0 || len(q.lanes) != 0 {
+	if _, ok := q.next(); ok || q.room.Taken() != 0 || len(q.lanes) != 0 {
 		t.Error("something is left")
 	}
 }

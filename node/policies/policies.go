@@ -47,7 +47,6 @@ type Config struct {
 type Loop struct {
 	cfg    Config
 	wake   chan struct{} // capacity 1
-	failed grumble.Once
 	around *followers
 
 	mu       sync.Mutex
@@ -111,10 +110,6 @@ const (
 	silence = 30 * time.Second
 	// pause between transactions: what changes meanwhile comes together in the next.
 	pause = 50 * time.Millisecond
-	// look is how often the kernel is asked whether others changed our rules.
-	look = time.Minute
-	// firstRetry and lastRetry after a transaction that failed.
-	firstRetry, lastRetry = time.Second, time.Minute
 )
 
 // Run works until ctx ends. Where it is known that there is no policy it waits for the first, and costs nothing.
@@ -264,33 +259,8 @@ func (l *Loop) world(own []policy.Pod) policy.World {
 
 // hold has the kernel follow what is heard.
 func (l *Loop) hold(ctx context.Context) error {
-	timer := time.NewTimer(look)
-	defer timer.Stop()
-	for wait := firstRetry; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-l.wake:
-		case <-timer.C:
-		}
-		next := look
-		err := l.sync(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		l.failed.About("cannot hold network policies; trying again", err)
-		if err == nil {
-			wait = firstRetry
-		} else {
-			next, wait = wait, min(2*wait, lastRetry)
-		}
-		timer.Reset(next)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-	}
+	return grumble.Keep(ctx, l.wake, pause, "cannot hold network policies; trying again",
+		func(ctx context.Context, _ bool) error { return l.sync(ctx) })
 }
 
 // sync fences the pods of this board. Until everything was heard it takes nothing from those that are let in: what holds may be more than

@@ -15,6 +15,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/discovery"
+	"ledge/internal/grumble"
 	"ledge/network"
 	"ledge/network/fake"
 )
@@ -128,7 +129,7 @@ func TestCrossedServicesHear(t *testing.T) {
 			t.Errorf("nobody listens: %q", got)
 		}
 		listens.Store(true)
-		time.Sleep(3 * look)
+		time.Sleep(3 * grumble.Look)
 		synctest.Wait()
 		if got := events.take(); len(got) != 1 || !strings.HasPrefix(got[0],
 			"v1 Service default web 4711 Warning PortInUse Board shed has a process that listens on TCP port 30080 too: ") {

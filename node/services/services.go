@@ -63,7 +63,6 @@ type Loop struct {
 	needed chan struct{} // closed when some Service has endpoints: until then nobody follows slices
 	known  chan struct{} // closed when pods may be told what Services there are (Of)
 	doors  doors
-	failed grumble.Once
 	half   grumble.Once
 	other  string // the pod that forwards Services here, so that nobody else does; ""
 	state  state  // of the last try
@@ -241,46 +240,18 @@ func (*Loop) await(ctx context.Context, begin <-chan struct{}) bool {
 	}
 }
 
-const (
-	// pause between transactions: what changes meanwhile comes together in the next.
-	pause = 100 * time.Millisecond
-	// look is how often the kernel is asked whether others changed our rules: a firewall that starts anew removes them all.
-	look = time.Minute
-	// firstRetry and lastRetry after a transaction that failed.
-	firstRetry, lastRetry = time.Second, time.Minute
-)
+// pause between transactions: what changes meanwhile comes together in the next.
+const pause = 100 * time.Millisecond
 
-// forward has the kernel follow what is heard.
+// forward has the kernel follow what is heard. Others may have changed our rules: a firewall that starts anew removes them all.
 func (l *Loop) forward(ctx context.Context, g *errgroup.Group) error {
 	defer l.doors.closeAll()
-	timer := time.NewTimer(look)
-	defer timer.Stop()
-	for wait := firstRetry; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-l.wake:
-		case <-timer.C:
+	return grumble.Keep(ctx, l.wake, pause, "cannot forward Services; trying again", func(ctx context.Context, everything bool) error {
+		if everything {
 			l.again()
 		}
-		next := look
-		err := l.sync(ctx, g)
-		if ctx.Err() != nil {
-			return nil
-		}
-		l.failed.About("cannot forward Services; trying again", err)
-		if err == nil {
-			wait = firstRetry
-		} else {
-			next, wait = wait, min(2*wait, lastRetry)
-		}
-		timer.Reset(next)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-	}
+		return l.sync(ctx, g)
+	})
 }
 
 // again has the next sync look at everything.

@@ -18,6 +18,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/discovery"
+	"ledge/internal/grumble"
 	"ledge/network"
 	"ledge/network/fake"
 )
@@ -340,7 +341,7 @@ func TestRetries(t *testing.T) {
 			t.Error("the change that failed is lost:", got)
 		}
 		before := c.counts()[1]
-		time.Sleep(10 * look)
+		time.Sleep(10 * grumble.Look)
 		if got := c.counts()[1] - before; got != 10 {
 			t.Errorf("%d looks at the kernel in ten minutes", got)
 		}
@@ -414,7 +415,7 @@ func TestSharedPodNetwork(t *testing.T) {
 		l.mu.Lock()
 		pods = netip.MustParsePrefix("10.42.1.0/24")
 		l.mu.Unlock()
-		time.Sleep(look)
+		time.Sleep(grumble.Look)
 		expect(t, "networks of their own", k, "default/web=10.42.0.2,10.42.0.3,")
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/discovery"
+	"ledge/internal/grumble"
 	"ledge/network/fake"
 	"ledge/network/service"
 )
@@ -40,7 +41,7 @@ func loopWithEvents(t *testing.T, plane *plane, f func(l *Loop, c *counted, told
 // expectTold waits, and compares what was told since the last call by its beginnings.
 func expectTold(t *testing.T, what string, told *toldEvents, want ...string) {
 	t.Helper()
-	time.Sleep(3 * look)
+	time.Sleep(3 * grumble.Look)
 	synctest.Wait()
 	if got := told.take(); !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("%s: told %q, want %q", what, got, want)
@@ -110,7 +111,7 @@ func TestLeftOutServicesHear(t *testing.T) {
 		if soon == 0 || soon > 2*mostTold {
 			t.Errorf("%d are told in a second", soon)
 		}
-		time.Sleep(30 * look)
+		time.Sleep(30 * grumble.Look)
 		synctest.Wait()
 		if all := soon + len(told.take()); all != mostLeftOut {
 			t.Errorf("%d are told in the end, want %d", all, mostLeftOut)

@@ -14,6 +14,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/discovery"
+	"ledge/internal/grumble"
 	"ledge/network"
 	"ledge/network/fake"
 )
@@ -29,7 +30,7 @@ func TestNodeTellsOfTrouble(t *testing.T) {
 		}
 		is := func(what string, status corev1.ConditionStatus, words ...string) {
 			t.Helper()
-			time.Sleep(2 * look)
+			time.Sleep(2 * grumble.Look)
 			synctest.Wait()
 			got := l.Forwarded()
 			if got.Type != "ServiceTrouble" || got.Status != status {

@@ -4,9 +4,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"ledge/network/share"
 )
 
 // How long a client may take.
@@ -18,39 +19,6 @@ const (
 	mostHeader = 32 << 10
 	mostBody   = 1 << 30 // unless the Ingress says otherwise
 )
-
-// shares are places that clients have. Each may have as many as are still free: one alone gets half, two a third each, and there is
-// always something left for one more.
-type shares struct {
-	most int
-
-	mu    sync.Mutex
-	taken int
-	by    map[netip.Addr]int
-}
-
-func newShares(most int) *shares { return &shares{most: most, by: map[netip.Addr]int{}} }
-
-// enter takes a place for a client, if there is one.
-func (s *shares) enter(who netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.by[who] >= s.most-s.taken {
-		return false
-	}
-	s.by[who]++
-	s.taken++
-	return true
-}
-
-func (s *shares) leave(who netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken--
-	if s.by[who]--; s.by[who] <= 0 {
-		delete(s.by, who)
-	}
-}
 
 // clientOf is whose share an address counts for: one machine may have all addresses of an IPv6 network of 64 bits.
 func clientOf(a netip.Addr) netip.Addr {
@@ -66,7 +34,7 @@ func clientOf(a netip.Addr) netip.Addr {
 // hall is a listener whose clients share its connections. Whoever is beyond his share is sent away at once.
 type hall struct {
 	net.Listener
-	shares *shares
+	shares *share.Places
 }
 
 func (h *hall) Accept() (net.Conn, error) {
@@ -77,7 +45,7 @@ func (h *hall) Accept() (net.Conn, error) {
 		}
 		at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 		who := clientOf(at.Addr())
-		if err == nil && h.shares.enter(who) {
+		if err == nil && h.shares.Take(who) {
 			return &guest{Conn: c, of: h.shares, who: who}, nil
 		}
 		if t, ok := c.(*net.TCPConn); ok {
@@ -90,7 +58,7 @@ func (h *hall) Accept() (net.Conn, error) {
 // guest is a connection of a client.
 type guest struct {
 	net.Conn
-	of       *shares
+	of       *share.Places
 	who      netip.Addr
 	left     atomic.Bool
 	upgraded atomic.Bool
@@ -99,7 +67,7 @@ type guest struct {
 
 func (g *guest) Close() error {
 	if !g.left.Swap(true) {
-		g.of.leave(g.who)
+		g.of.Give(g.who)
 	}
 	return g.Conn.Close()
 }

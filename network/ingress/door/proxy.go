@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"ledge/network/share"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 // proxy leads requests to endpoints.
 type proxy struct {
 	present func() *present
-	shares  *shares // of requests
+	shares  *share.Places // of requests
 	reverse *httputil.ReverseProxy
 	plain   http.RoundTripper // to endpoints
 	h2c     http.RoundTripper
@@ -44,7 +46,7 @@ func newProxy(present func() *present, most int, told *tally) *proxy {
 	plain, h2c := transport(), transport()
 	plain.Protocols.SetHTTP1(true)
 	h2c.Protocols.SetUnencryptedHTTP2(true)
-	p := &proxy{present: present, shares: newShares(most), plain: plain, h2c: h2c, told: told}
+	p := &proxy{present: present, shares: share.New(most), plain: plain, h2c: h2c, told: told}
 	p.reverse = &httputil.ReverseProxy{Rewrite: rewrite, Transport: p, ErrorHandler: failed, BufferPool: &buffers{},
 		ErrorLog: log.New(io.Discard, "", 0)} // what strangers do is no news
 	return p
@@ -111,12 +113,12 @@ func (p *proxy) lead(out *patient, r *http.Request) {
 		return
 	}
 	who := clientOf(at.Addr())
-	if !p.shares.enter(who) {
+	if !p.shares.Take(who) {
 		out.Header().Set("Retry-After", "1")
 		refuse(out, http.StatusServiceUnavailable, "too many requests at one time")
 		return
 	}
-	defer p.shares.leave(who)
+	defer p.shares.Give(who)
 	j := &journey{pool: pool, client: at.Addr().Unmap(), out: out}
 	r = r.WithContext(context.WithValue(r.Context(), journeyKey{}, j))
 	if r.Body != nil && r.Body != http.NoBody {

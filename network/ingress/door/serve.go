@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"ledge/network/share"
 )
 
 // lastWords is how long requests that are under way have when the pod ends.
@@ -23,7 +25,7 @@ const firstWords = 3 * time.Second
 // server takes requests in on two listeners.
 type server struct {
 	http    *http.Server
-	shares  *shares
+	shares  *share.Places
 	handler *proxy
 }
 
@@ -32,7 +34,7 @@ func newServer(d *follower, most int, told *tally) *server {
 		now := d.present.Load()
 		return now == nil || now.table.Has(host)
 	}
-	s := &server{shares: newShares(most), handler: newProxy(d.present.Load, most/2, told)}
+	s := &server{shares: share.New(most), handler: newProxy(d.present.Load, most/2, told)}
 	s.http = &http.Server{Handler: s.handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
 		ConnState: upgraded, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.certificate},
@@ -113,7 +115,7 @@ func serve(ctx context.Context, d *follower, most int, told *tally) error {
 		return newServer(d, most, told).run(ctx, ports[0], ports[1])
 	})
 	g.Go(func() error {
-		if err := health.Serve(&hall{ports[2], newShares(32)}); !errors.Is(err, http.ErrServerClosed) {
+		if err := health.Serve(&hall{ports[2], share.New(32)}); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
