@@ -13,8 +13,8 @@ const (
 )
 
 // Keep has something outside, such as the kernel's rules, follow what is known here, until ctx ends: a step after each wake, and one that
-// looks at everything each minute, since others may have changed it meanwhile. What wakes it within pause after a step comes together in the next. After
-// a failure, which is logged as message once, everything is looked at again, ever more rarely.
+// looks at everything each minute, since others may have changed it meanwhile. What wakes it within pause after a step comes together in
+// the next. After a failure, which is logged as message once, everything is looked at again, ever more rarely.
 func Keep(ctx context.Context, wake <-chan struct{}, pause time.Duration, message string,
 	step func(ctx context.Context, everything bool) error) error {
 	var failed Once

@@ -1,5 +1,5 @@
-// Package share divides what there is only so much of among those who ask, by their addresses: places for connections, for questions and for
-// requests. Each may have as much as is still free: one alone gets half, two a third each, and there is always something left for one
+// Package share divides what there is only so much of among those who ask, by their addresses: places for connections, for questions and
+// for requests. Each may have as much as is still free: one alone gets half, two a third each, and there is always something left for one
 // more, however much the others want. It remembers nobody who has nothing.
 package share
 
