@@ -91,13 +91,6 @@ func (f faulty) Update(ctx context.Context, k *api.Kind, o api.Object, opts api.
 	return f.Client.Update(ctx, k, o, opts)
 }
 
-func (f faulty) Patch(ctx context.Context, k *api.Kind, ns, name string, p api.Patch, opts api.WriteOptions) (api.Object, error) {
-	if err := f.touch(strings.TrimSpace("patch "+opts.Subresource), k); err != nil {
-		return nil, err
-	}
-	return f.Client.Patch(ctx, k, ns, name, p, opts)
-}
-
 func (f faulty) Delete(ctx context.Context, k *api.Kind, ns, name string, opts api.DeleteOptions) (api.Object, error) {
 	if err := f.touch("delete", k); err != nil {
 		return nil, err
