@@ -55,6 +55,7 @@ type File struct {
 	powerKeys
 	clockKeys
 	diskKeys
+	deviceKeys
 }
 
 // FirstFile is written at the first start if there is no file: an empty file means no grace at all (N-5.7),
@@ -106,6 +107,9 @@ func (c File) check() error {
 		return err
 	}
 	if err := c.diskKeys.check(); err != nil {
+		return err
+	}
+	if err := c.deviceKeys.check(); err != nil {
 		return err
 	}
 	if err := c.pageKeys.check(); err != nil {

@@ -178,6 +178,7 @@ type Container struct {
 	ProcMount      string   // "" or "Default": masked and read-only paths; "Unmasked"
 	Mounts         []Mount  // beside /proc, /dev, /sys and the rest of the default set
 	Rlimits        []Rlimit // beside what the engine inherits
+	Devices        []Device `json:",omitempty"` // beside the usual ones; an engine that does not know the field refuses it
 
 	// ProcessesOf is the ID of a running container of the pod: this one then has its PID namespace, sees its processes and
 	// ends with it.
@@ -231,6 +232,14 @@ type Mount struct {
 	Mapped      bool
 	Propagation string // "", "rslave", "rshared"
 	Options     []string
+}
+
+// Device is a character device that the container may open. Not in a pod with users of its own.
+type Device struct {
+	// Path is where its node is made, below /dev, for every user of the container to open; empty: nowhere, as a mount has one.
+	Path         string `json:",omitempty"`
+	Major, Minor uint32
+	ReadOnly     bool `json:",omitempty"`
 }
 
 // Exec is a command to run in a container.

@@ -84,11 +84,12 @@ var table = map[string][]string{
 	"controller/machines": {"controller"},
 	"node":                {"api", "api/node", "api/storage", "runtime", "images", "network", "lease", "node/...", "internal/durable", "internal/grumble"},
 	"node/claims":         {"api", "api/storage", "host/quota", "internal/durable", "internal/grumble"}, // decision 117
+	"node/devices":        {"internal/durable", "internal/grumble"},                                     // decision 157
 	"node/downward":       {"api"},
 	"node/kubeport":       {"api", "internal/durable"}, // decision 130
 	"node/evict":          {"api", "internal/grumble", "node/machine", "node/podstate", "node/pressure", "node/stats", "node/volume"},
 	"node/machine/...":    {"node/machine", "node/pressure"},
-	"node/podspec":        {"api", "images", "node/downward", "node/podlog", "node/podstate", "node/pressure", "node/volume", "runtime"},
+	"node/podspec":        {"api", "images", "node/devices", "node/downward", "node/podlog", "node/podstate", "node/pressure", "node/volume", "runtime"},
 	"node/podlog":         {"api", "node/podstate", "runtime"},
 	"node/static":         {"api", "api/manifest", "internal/durable", "internal/grumble"},
 	"node/volume":         {"api", "host/nfs", "runtime", "node/downward"},
@@ -124,13 +125,13 @@ var table = map[string][]string{
 	"network/ingress/door": {"api", "api/discovery", "api/networking", "api/rest", "network/ingress", "network/share"},
 	"config": {"api", "api/storage", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller",
 		"controller/machines", "api/manifest", "firstboot",
-		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/join", "node/podlog", "node/podspec",
+		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/devices", "node/join", "node/podlog", "node/podspec",
 		"node/poster", "node/pressure", "node/static", "page/password", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	// decision 94: it opens nothing of a machine
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "console", "controller", "firstboot", "firstboot/card", "host", "host/alive",
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
-		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/kubeport", "node/policies", "node/services",
+		"api/discovery", "api/kinds", "api/networking", "node/claims", "node/devices", "node/kubeport", "node/policies", "node/services",
 		"network", "network/dns", "network/given",
 		"network/hostnet", "network/mdns", "network/netns", "network/plan",
 		"node", "node/join", "node/machine", "node/podstate", "node/static", "node/stats", "page", "page/password", "pki", "runtime", "shutdown",

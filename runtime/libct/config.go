@@ -68,11 +68,17 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 		GIDMappings:     idMappings(p),
 		Version:         "1.3.0",
 	}
-	res.Devices = defaultRules()
+	nodes, rules, err := givenDevices(p, c.Devices)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Devices = append(cfg.Devices, nodes...)
+	res.Devices = append(defaultRules(), rules...)
 	if c.Privileged {
 		if cfg.Devices, err = hostDevices("/dev"); err != nil {
 			return nil, fmt.Errorf("list the host's devices: %w", err)
 		}
+		cfg.Devices = append(cfg.Devices, nodes...) // those that are there already stay
 		res.Devices = allRules()
 	}
 	switch {

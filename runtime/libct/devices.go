@@ -2,12 +2,17 @@ package libct
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
 )
 
 func charDevice(path string, major, minor int64) *devices.Device {
@@ -41,6 +46,39 @@ func defaultRules() []*devices.Rule {
 		rules = append(rules, &d.Rule)
 	}
 	return rules
+}
+
+// mostDevices is more than a board has.
+const mostDevices = 256
+
+// givenDevices are the nodes and rules of what a container was given. Everybody in it may open a node, whatever group it has on the board:
+// nobody else sees it there.
+func givenDevices(p runtime.Pod, list []runtime.Device) (nodes []*devices.Device, rules []*devices.Rule, err error) {
+	switch {
+	case len(list) > mostDevices:
+		return nil, nil, fmt.Errorf("%d devices are more than %d", len(list), mostDevices)
+	case len(list) > 0 && p.Users != nil:
+		return nil, nil, errors.New("a pod with users of its own cannot have devices: the kernel lets nobody make a node there")
+	}
+	for _, d := range list {
+		rule := devices.Rule{Type: devices.CharDevice, Major: int64(d.Major), Minor: int64(d.Minor), Permissions: "rw", Allow: true}
+		mode := os.FileMode(0o666)
+		if d.ReadOnly {
+			rule.Permissions, mode = "r", 0o444
+		}
+		rules = append(rules, &rule)
+		if d.Path == "" {
+			continue
+		}
+		if !strings.HasPrefix(d.Path, "/dev/") || filepath.Clean(d.Path) != d.Path {
+			return nil, nil, fmt.Errorf("device %q: its node is to be below /dev", d.Path)
+		}
+		if slices.ContainsFunc(nodes, func(o *devices.Device) bool { return o.Path == d.Path }) {
+			continue
+		}
+		nodes = append(nodes, &devices.Device{Path: d.Path, FileMode: mode, Rule: rule})
+	}
+	return nodes, rules, nil
 }
 
 func allRules() []*devices.Rule {

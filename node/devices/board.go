@@ -1,0 +1,308 @@
+package devices
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"ledge/internal/durable"
+	"ledge/internal/grumble"
+)
+
+// Machine is where devices come and go.
+type Machine interface {
+	// Look lists the character devices below /dev that wants says yes to, by their path or by that of a link.
+	Look(wants func(path string) bool) ([]Found, error)
+	// Wait returns when something was plugged or unplugged, after most, or when ctx ends.
+	Wait(ctx context.Context, most time.Duration)
+}
+
+// Config is what a Board needs.
+type Config struct {
+	Machine Machine
+	Classes []Class // With
+	File    string  // what pods were given, for the next boot
+	Changed func()  // told when a device has come or gone
+	Lives   func(pod string) bool
+}
+
+// Board is the devices of this board: what is plugged in, and who has it. A nil one has none.
+type Board struct {
+	cfg Config
+
+	mu      sync.Mutex
+	book    Book
+	learned bool // what containers that run have is in the book
+	grumble grumble.Once
+}
+
+// How often the board is looked at: soon after a change, once more when udev has made its links, and now and then, for what nobody tells.
+const (
+	settle   = 250 * time.Millisecond
+	udevDone = 2 * time.Second
+	slowly   = 30 * time.Second
+)
+
+// New looks for the first time.
+func New(cfg Config) *Board {
+	b := &Board{cfg: cfg}
+	data, err := os.ReadFile(cfg.File)
+	if err == nil {
+		err = json.Unmarshal(data, &b.book.Gifts)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		b.book.Gifts = nil
+		b.grumble.About("what devices pods had cannot be read; they get any that is free", err, "file", cfg.File)
+	}
+	b.look()
+	return b
+}
+
+// Run keeps up with what is plugged in until ctx ends.
+func (b *Board) Run(ctx context.Context) error {
+	most := slowly
+	for ctx.Err() == nil {
+		began := time.Now()
+		b.cfg.Machine.Wait(ctx, most)
+		switch {
+		case time.Since(began) >= most:
+			most = slowly
+		default:
+			most = udevDone
+			select { // one stick is many events
+			case <-ctx.Done():
+			case <-time.After(settle):
+			}
+		}
+		if ctx.Err() == nil && b.look() {
+			b.cfg.Changed()
+		}
+	}
+	return nil
+}
+
+// look says whether something has come or gone.
+func (b *Board) look() bool {
+	found, err := b.cfg.Machine.Look(Wants(b.cfg.Classes))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.grumble.About("cannot look for devices", err)
+	if err != nil {
+		return false
+	}
+	list := Sort(found, b.cfg.Classes)
+	same := slices.EqualFunc(list, b.book.Devices, func(x, y Device) bool {
+		return x.ID == y.ID && x.Port == y.Port && x.Class.Name == y.Class.Name && reflect.DeepEqual(x.Nodes, y.Nodes)
+	})
+	b.book.Devices = list
+	return !same
+}
+
+// Counts are what the Node says; nil: nothing.
+func (b *Board) Counts() map[string]Count {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.book.Counts(b.cfg.Classes)
+}
+
+// Given is a device that a container gets.
+type Given struct {
+	Gift
+	Nodes    []Node
+	At       string // where its one node is to be; empty: at its own path
+	ReadOnly bool
+}
+
+// Want is what a container asks for: how many of which classes, and devices by their path.
+type Want struct {
+	Ask
+	Count map[string]int // by class
+	Paths []Path
+}
+
+// Path is one device that a volume names.
+type Path struct {
+	Major, Minor uint32
+	At           string
+	ReadOnly     bool
+}
+
+// Learn takes in what containers have that were running when this process began: for once, before anything is given.
+func (b *Board) Learn(labels func() []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.learned {
+		return
+	}
+	b.learned = true
+	for _, text := range labels() {
+		for _, h := range parse(text) {
+			if !slices.Contains(b.book.Gifts, h.Gift) {
+				b.book.Gifts = append(b.book.Gifts, h.Gift)
+			}
+		}
+	}
+}
+
+// Give gives a container what it asks for, or nothing. Unclassed are the volumes' paths that are of no class.
+func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	book := b.book.Prune(b.cfg.Lives)
+	left := map[string]int{}
+	for name, n := range w.Count {
+		left[name] = n
+	}
+	add := func(g Gift, at string, readOnly bool) {
+		d, _ := book.Of(g)
+		given = append(given, Given{g, d.Nodes, at, readOnly})
+		if !slices.Contains(book.Gifts, g) {
+			book.Gifts = append(book.Gifts, g)
+		}
+	}
+	for _, p := range w.Paths {
+		g, ok, err := book.Named(w.Ask, p.Major, p.Minor)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !ok:
+			unclassed = append(unclassed, p)
+			continue
+		case left[g.Class] > 0: // who names it besides asks for no other
+			g.Beside = false
+			left[g.Class]--
+		}
+		add(g, p.At, p.ReadOnly)
+	}
+	for _, c := range b.cfg.Classes {
+		list, err := book.Give(w.Ask, c, w.Count[c.Name]) // those by path are among them
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, g := range list {
+			if !slices.ContainsFunc(given, func(o Given) bool { return o.Gift == g }) {
+				add(g, "", false)
+			}
+		}
+	}
+	b.keep(book)
+	return given, unclassed, nil
+}
+
+// keep has the book outlive a power cut. A card that takes no file is no reason to start nothing: a running container's label tells too.
+func (b *Board) keep(book Book) {
+	same := slices.Equal(book.Gifts, b.book.Gifts)
+	b.book = book
+	if same {
+		return
+	}
+	data, err := json.Marshal(book.Gifts)
+	if err == nil {
+		err = durable.Replace(b.cfg.File, data, 0o600)
+	}
+	b.grumble.About("what devices pods have cannot be kept for the next boot", err, "file", b.cfg.File)
+}
+
+// State is a device and who has it.
+type State struct {
+	Class, Resource, ID, Path string
+	Share                     int
+	Pods                      []string
+}
+
+// States are all devices that are plugged in.
+func (b *Board) States() (out []State) {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	book := b.book
+	if b.cfg.Lives != nil {
+		book = book.Prune(b.cfg.Lives)
+	}
+	for _, d := range book.Devices {
+		out = append(out, State{d.Class.Name, Domain + d.Class.Name, d.ID, d.Nodes[0].Path, d.Class.Share, book.Holders(d)})
+	}
+	return out
+}
+
+// Label is the label of a container that says what it was given. It travels with the container, so that a brain that has just begun
+// knows.
+const Label = "ledge.devices"
+
+type held struct {
+	Gift
+	Born []uint64 `json:"born"`
+}
+
+// LabelOf is what Label holds; empty: nothing was given.
+func LabelOf(list []Given) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var out []held
+	for _, g := range list {
+		h := held{Gift: g.Gift}
+		for _, n := range g.Nodes {
+			h.Born = append(h.Born, n.Born)
+		}
+		out = append(out, h)
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		panic("ledge bug: " + err.Error()) // texts and numbers
+	}
+	return string(text)
+}
+
+func parse(label string) (out []held) {
+	if label == "" || json.Unmarshal([]byte(label), &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// Lost is a device that was taken away from a container that runs.
+type Lost struct {
+	Gift
+	Gone Pulled
+}
+
+// Lost are the devices of a container, by its label, that are gone, or were gone for a moment: what the container has open is dead then.
+func (b *Board) Lost(label string) (out []Lost) {
+	if b == nil || label == "" {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, h := range parse(label) {
+		d, ok := b.book.Of(h.Gift)
+		if ok && slices.EqualFunc(d.Nodes, h.Born, func(n Node, born uint64) bool { return n.Born == born }) {
+			continue
+		}
+		gone := Restart
+		for _, c := range b.cfg.Classes {
+			if c.Name == h.Class {
+				gone = c.Gone
+			}
+		}
+		out = append(out, Lost{h.Gift, gone})
+	}
+	return out
+}
+
+// Has says whether a resource is one that this board counts itself.
+func (b *Board) Has(resource string) (Count, bool) {
+	c, ok := b.Counts()[resource]
+	return c, ok
+}
