@@ -155,6 +155,14 @@ func (b *boardAPI) listDisks() (out []board.Disk) {
 	return out
 }
 
+// listDevices are those that are plugged in and that pods may have.
+func (b *boardAPI) listDevices() (out []board.Device) {
+	for _, d := range b.agent.Devices() {
+		out = append(out, board.Device{Class: d.Class, Path: d.Path, ID: d.ID, Share: d.Share, Pods: d.Pods})
+	}
+	return out
+}
+
 func (b *boardAPI) showHistory(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, b.agent.Pressure().History())
 }

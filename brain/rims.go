@@ -17,6 +17,7 @@ import (
 	"ledge/network/mdns"
 	"ledge/node"
 	"ledge/node/claims"
+	"ledge/node/devices"
 	"ledge/node/stats"
 	"ledge/runtime"
 	"ledge/shutdown"
@@ -44,6 +45,8 @@ type Rims struct {
 	DiskGone func(major, minor int) (bool, error)
 	// Sizes hold the directories of claims on the card to a size. Nil: the kernel does.
 	Sizes claims.Sizes
+	// Devices are found here for pods. Nil: they are given none.
+	Devices Devices
 
 	// Doors opens the API to those on this machine.
 	Doors func(socket string) ([]*httpd.Listener, error)
@@ -63,6 +66,25 @@ type Rims struct {
 	Usage controller.Usage
 	// Uplink takes the place of the agent's way to the API, of this brain or of the one of ours that it has joined. Nil: nothing does.
 	Uplink func(api.Client) api.Client
+}
+
+// Devices is where devices come and go; see devices.Machine.
+type Devices interface {
+	Look(wants func(path string) bool) ([]host.CharDevice, error)
+	Wait(ctx context.Context, most time.Duration)
+	Drain()
+}
+
+// givenDevices are those of a rim in the words of who gives them to pods.
+type givenDevices struct{ Devices }
+
+// Look implements devices.Machine.
+func (g givenDevices) Look(wants func(path string) bool) (out []devices.Found, err error) {
+	list, err := g.Devices.Look(wants)
+	for _, d := range list {
+		out = append(out, devices.Found(d))
+	}
+	return out, err
 }
 
 // Found is how a board is found by name.

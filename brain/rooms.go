@@ -229,6 +229,9 @@ func (b *Brain) openAgent() error {
 		}
 	}
 	cfg.Sizes = b.rims.Sizes
+	if b.rims.Devices != nil {
+		cfg.Devices, cfg.Classes = givenDevices{b.rims.Devices}, b.File.DeviceClasses()
+	}
 	cfg.Handed = b.fences.handed
 	cfg.Questions = b.questions
 	cfg.Seen, cfg.Services = b.found.shown(b.forwarding.shown(b.given)), b.forwarding.of()

@@ -22,7 +22,7 @@ import (
 
 func (b *boardAPI) showStatus(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, board.Status{Pressure: b.agent.Pressure().Report(), Writes: b.writes.report(r.Context(), time.Now()),
-		Claims: b.listClaims(), Disks: b.listDisks(), Found: b.found.report(), Machine: b.machine()})
+		Claims: b.listClaims(), Disks: b.listDisks(), Devices: b.listDevices(), Found: b.found.report(), Machine: b.machine()})
 }
 
 // The writers, in the order in which they are shown.

@@ -48,6 +48,12 @@ func status(ctx context.Context, c *Command) error {
 			return err
 		}
 	}
+	if len(r.Devices) > 0 {
+		fmt.Fprintln(c.out)
+		if err := printDevices(c.out, r.Devices); err != nil {
+			return err
+		}
+	}
 	if len(r.Claims) == 0 {
 		return nil
 	}

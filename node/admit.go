@@ -24,6 +24,10 @@ func (d admission) admit(pod *corev1.Pod) *refusal {
 		return &refusal{"UnexpectedAdmissionError",
 			"Unexpected error hostUsers: this board has all pods on its own network, where a pod with users of its own cannot be"}
 	}
+	if podspec.OwnUsers(pod) && asksByResource(pod) {
+		return &refusal{"UnexpectedAdmissionError", "Unexpected error hostUsers: a pod with users of its own cannot have devices " +
+			"(ledge.local/...): leave hostUsers out, the device needs no privileges"}
+	}
 	if err := admitAppArmor(pod, info); err != nil {
 		return &refusal{"AppArmor", "Cannot enforce AppArmor: " + err.Error()}
 	}

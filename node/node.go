@@ -27,6 +27,7 @@ import (
 	"ledge/lease"
 	"ledge/network"
 	"ledge/node/claims"
+	"ledge/node/devices"
 	"ledge/node/evict"
 	"ledge/node/machine"
 	"ledge/node/podlog"
@@ -111,6 +112,10 @@ type Config struct {
 	DiskGone func(major, minor int) (bool, error)
 	Sizes    claims.Sizes // hold claims on the card to a size; nil: the kernel does
 
+	// Devices are what this board has of them; nil: pods are given none. Classes says which are given.
+	Devices devices.Machine
+	Classes []devices.Class
+
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
 	// Unconfined runs containers without the default system call filter unless they ask for it, as a kubelet
@@ -173,6 +178,7 @@ type Agent struct {
 	roster  roster
 	grants  grants
 	outlook outlook
+	devices *devices.Board // nil: none are given
 
 	searches  searches
 	admission admission
@@ -228,6 +234,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Hold == "" {
 		close(a.released)
 	}
+	a.devices = newDevices(a)
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
 	return a, nil
 }
@@ -251,6 +258,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.mirrors.Run(ctx, a.poster.Known(), a.pods.Synced()) })
 	g.Go(func() error { return a.groups.tendGroups(ctx) })
 	g.Go(func() error { return a.collectImages(ctx) })
+	if a.devices != nil {
+		g.Go(func() error { return a.devices.Run(ctx) })
+	}
 	return g.Wait()
 }
 
@@ -431,6 +441,9 @@ func (a *Agent) workerDone(w *worker) {
 	a.hands.freeUsers(w.uid)
 	a.sources.release(w.uid)
 	a.tokens.release(w.uid)
+	if asksDevices(w.current()) {
+		a.tryDevices() // what it had may go to others
+	}
 	if w.static {
 		a.statics.Poke() // what waited for its end may begin
 	}

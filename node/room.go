@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/devices"
 	"ledge/node/podspec"
 )
 
@@ -22,6 +24,8 @@ type room struct {
 	// held are the granted resources of pods in the middle of a resize; other pods are granted what they ask for.
 	held    map[types.UID]corev1.ResourceList
 	statics podspec.FromFiles
+	devices map[string]devices.Count // that the board counts itself, by resource; nil: it counts none
+	young   bool                     // the board may have been switched on just now, and find more of them
 }
 
 // refuses asks for what a kubelet asks for, in its order and words (N-7.5); nil means that the pod fits. With lack it is
@@ -51,10 +55,10 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 	for _, name := range names {
 		need, have, used := want[name], figure(r.allocatable, name), int64(0)
 		if api.IsExtended(name) {
-			if r.node == nil || !has(r.node.Status.Allocatable, name) {
-				continue // as on Kubernetes: it may be gone only for a while
+			var counted bool
+			if have, counted = r.extended(pod, name); !counted {
+				continue
 			}
-			have = figure(r.node.Status.Allocatable, name)
 		}
 		for _, p := range r.pods {
 			used += r.takes(p)[name]
@@ -69,6 +73,19 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 		}
 	}
 	return why, lack
+}
+
+// extended is how much there is of an extended resource; false: nobody can tell now, which keeps no pod away.
+func (r room) extended(pod *corev1.Pod, name corev1.ResourceName) (have int64, counted bool) {
+	switch {
+	case r.devices != nil && strings.HasPrefix(string(name), devices.Domain):
+		own, is := r.devices[string(name)]
+		// A pod that is turned away is not tried again, and one of a file nobody would make anew.
+		return own.Allocatable, !is || !r.statics[pod.UID] && !r.young
+	case r.node == nil || !has(r.node.Status.Allocatable, name):
+		return 0, false // as on Kubernetes: it may be gone only for a while
+	}
+	return figure(r.node.Status.Allocatable, name), true
 }
 
 // resourceRank is the order in which resources are named.

@@ -57,6 +57,7 @@ type worker struct {
 	status  statusWriter
 	stale   string // why the pod's volumes could not be renewed, as last told
 	images  imageVolumes
+	pulled  pulled
 	pulls   pulls
 	helpers sync.WaitGroup // pulls, lifecycle hooks
 }
@@ -65,7 +66,7 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}),
 		unheard: make(chan struct{}), hooked: map[string]podstate.HookEnd{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
-	w.images, w.resize = imageVolumes{w: w}, resizing{w: w}
+	w.images, w.resize, w.pulled = imageVolumes{w: w}, resizing{w: w}, pulled{a: a}
 	w.pulls = pulls{w: w, on: map[string]*pulling{}, silent: map[string]silence{}}
 	w.status = statusWriter{home: apiPods{a.cfg.Client}, owner: w}
 	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
@@ -338,6 +339,7 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	w.seen.Standing = sandbox
 	w.seen.Sandbox = w.seen.Sandbox && sandbox // an engine that lost it (its run directory was removed) gets it anew
 	w.readMessages(in.Pod)
+	w.seen.Pulled = w.pulled.of(in.Pod, containers)
 	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.outlook.last().hostIPs
 	in.Closing, in.Later = w.a.goingDown()
 	in.Believed = w.a.cfg.Believed

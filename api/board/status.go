@@ -12,7 +12,8 @@ type Status struct {
 	Writes   Writes          `json:"writes"`
 	Claims   []Claim         `json:"claims,omitempty"` // whose volumes lie on this board
 	Disks    []Disk          `json:"disks,omitempty"`  // of its configuration, beside the card
-	Found    *Found          `json:"found,omitempty"`  // nil: it is not meant to be
+	Devices  []Device        `json:"devices,omitempty"`
+	Found    *Found          `json:"found,omitempty"` // nil: it is not meant to be
 	Machine  Machine         `json:"machine"`
 }
 
@@ -53,6 +54,15 @@ type Disk struct {
 	Device  string `json:"device,omitempty"`  // empty: it is not there
 	Trouble string `json:"trouble,omitempty"` // why not
 	Unsized string `json:"unsized,omitempty"` // why it holds no claim to its size
+}
+
+// Device is one that is plugged in and that pods may have.
+type Device struct {
+	Class string   `json:"class"` // pods ask for it as ledge.local/CLASS
+	Path  string   `json:"path"`
+	ID    string   `json:"id"`             // which stays the same after a boot
+	Share int      `json:"share"`          // how many containers may have it at a time
+	Pods  []string `json:"pods,omitempty"` // that have it: namespace/name
 }
 
 // Writes says who has written how much to the disk that the data directory is on.

@@ -33,7 +33,7 @@ func rims(s config.Settings, runDir string) brain.Rims {
 	return brain.Rims{Host: machine, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}),
 		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir), place.PluginsDir(s.DataDir), s.File.ServesNames()},
 		Names: dns.Listen, Found: brain.Found{Serve: mdns.Serve, Beside: mdns.Beside},
-		Disks: &host.Labelled{}, DiskGone: host.BlockGone,
+		Disks: &host.Labelled{}, DiskGone: host.BlockGone, Devices: &host.CharDevices{},
 		Keeper: brain.Keeper{
 			Open: func(command []string) brain.Engine {
 				return keeper.New(keeper.ClientConfig{RunDir: runDir, Command: command})

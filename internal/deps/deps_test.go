@@ -93,7 +93,7 @@ var table = map[string][]string{
 	"node/podlog":         {"api", "node/podstate", "runtime"},
 	"node/static":         {"api", "api/manifest", "internal/durable", "internal/grumble"},
 	"node/volume":         {"api", "host/nfs", "runtime", "node/downward"},
-	"node/poster":         {"api", "images", "internal/grumble", "node/machine", "node/pressure"},
+	"node/poster":         {"api", "images", "internal/grumble", "node/devices", "node/machine", "node/pressure"},
 	"node/probe":          {"runtime"},
 	"node/stats":          {"api"},
 	"node/join":           {"api", "internal/durable"}, // decision 127

@@ -21,6 +21,8 @@ type Machine interface {
 	Look(wants func(path string) bool) ([]Found, error)
 	// Wait returns when something was plugged or unplugged, after most, or when ctx ends.
 	Wait(ctx context.Context, most time.Duration)
+	// Drain forgets what was told until now: a look follows.
+	Drain()
 }
 
 // Config is what a Board needs.
@@ -35,6 +37,8 @@ type Config struct {
 // Board is the devices of this board: what is plugged in, and who has it. A nil one has none.
 type Board struct {
 	cfg Config
+
+	began time.Time
 
 	mu      sync.Mutex
 	book    Book
@@ -51,7 +55,7 @@ const (
 
 // New looks for the first time.
 func New(cfg Config) *Board {
-	b := &Board{cfg: cfg}
+	b := &Board{cfg: cfg, began: time.Now()}
 	data, err := os.ReadFile(cfg.File)
 	if err == nil {
 		err = json.Unmarshal(data, &b.book.Gifts)
@@ -79,6 +83,7 @@ func (b *Board) Run(ctx context.Context) error {
 			case <-ctx.Done():
 			case <-time.After(settle):
 			}
+			b.cfg.Machine.Drain()
 		}
 		if ctx.Err() == nil && b.look() {
 			b.cfg.Changed()
@@ -89,20 +94,26 @@ func (b *Board) Run(ctx context.Context) error {
 
 // look says whether something has come or gone.
 func (b *Board) look() bool {
-	found, err := b.cfg.Machine.Look(Wants(b.cfg.Classes))
+	seen, err := b.cfg.Machine.Look(Wants(b.cfg.Classes))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.grumble.About("cannot look for devices", err)
 	if err != nil {
 		return false
 	}
-	list := Sort(found, b.cfg.Classes)
+	list := Sort(seen, b.cfg.Classes)
 	same := slices.EqualFunc(list, b.book.Devices, func(x, y Device) bool {
 		return x.ID == y.ID && x.Port == y.Port && x.Class.Name == y.Class.Name && reflect.DeepEqual(x.Nodes, y.Nodes)
 	})
 	b.book.Devices = list
 	return !same
 }
+
+// found is how long a board that was switched on may take to find what is plugged in.
+const found = time.Minute
+
+// Young says whether more devices may be found that were there before.
+func (b *Board) Young() bool { return b != nil && time.Since(b.began) < found }
 
 // Counts are what the Node says; nil: nothing.
 func (b *Board) Counts() map[string]Count {
@@ -162,9 +173,13 @@ func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
 	for name, n := range w.Count {
 		left[name] = n
 	}
-	add := func(g Gift, at string, readOnly bool) {
+	add := func(g Gift, p Path) {
 		d, _ := book.Of(g)
-		given = append(given, Given{g, d.Nodes, at, readOnly})
+		nodes := d.Nodes
+		if p.At != "" { // of a sound card the one that was named
+			nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.Major != p.Major || n.Minor != p.Minor })
+		}
+		given = append(given, Given{g, nodes, p.At, p.ReadOnly})
 		if !slices.Contains(book.Gifts, g) {
 			book.Gifts = append(book.Gifts, g)
 		}
@@ -181,7 +196,7 @@ func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
 			g.Beside = false
 			left[g.Class]--
 		}
-		add(g, p.At, p.ReadOnly)
+		add(g, p)
 	}
 	for _, c := range b.cfg.Classes {
 		list, err := book.Give(w.Ask, c, w.Count[c.Name]) // those by path are among them
@@ -190,7 +205,7 @@ func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
 		}
 		for _, g := range list {
 			if !slices.ContainsFunc(given, func(o Given) bool { return o.Gift == g }) {
-				add(g, "", false)
+				add(g, Path{})
 			}
 		}
 	}
@@ -214,9 +229,9 @@ func (b *Board) keep(book Book) {
 
 // State is a device and who has it.
 type State struct {
-	Class, Resource, ID, Path string
-	Share                     int
-	Pods                      []string
+	Class, ID, Path string
+	Share           int
+	Pods            []string
 }
 
 // States are all devices that are plugged in.
@@ -231,7 +246,7 @@ func (b *Board) States() (out []State) {
 		book = book.Prune(b.cfg.Lives)
 	}
 	for _, d := range book.Devices {
-		out = append(out, State{d.Class.Name, Domain + d.Class.Name, d.ID, d.Nodes[0].Path, d.Class.Share, book.Holders(d)})
+		out = append(out, State{d.Class.Name, d.ID, d.Nodes[0].Path, d.Class.Share, book.Holders(d)})
 	}
 	return out
 }
@@ -287,16 +302,19 @@ func (b *Board) Lost(label string) (out []Lost) {
 	defer b.mu.Unlock()
 	for _, h := range parse(label) {
 		d, ok := b.book.Of(h.Gift)
-		if ok && slices.EqualFunc(d.Nodes, h.Born, func(n Node, born uint64) bool { return n.Born == born }) {
+		gone := func(born uint64) bool {
+			return !slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.Born == born })
+		}
+		if ok && !slices.ContainsFunc(h.Born, gone) {
 			continue
 		}
-		gone := Restart
+		then := Restart
 		for _, c := range b.cfg.Classes {
 			if c.Name == h.Class {
-				gone = c.Gone
+				then = c.Gone
 			}
 		}
-		out = append(out, Lost{h.Gift, gone})
+		out = append(out, Lost{h.Gift, then})
 	}
 	return out
 }

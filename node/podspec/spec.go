@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/images"
+	"ledge/node/devices"
 	"ledge/node/downward"
 	"ledge/node/podlog"
 	"ledge/node/podstate"
@@ -53,6 +54,8 @@ type Needs interface {
 	SeccompProfile(name string) ([]byte, error)
 	// Mounts are those of the container; expand replaces $(NAME) in their paths.
 	Mounts(ctx context.Context, expand func(string) (string, error)) ([]runtime.Mount, error)
+	// Devices are those that the container is given.
+	Devices() ([]devices.Given, error)
 }
 
 // Attempt is one instance of a container that is to begin.
@@ -115,6 +118,11 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 	if err != nil {
 		return none, err
 	}
+	given, err := needs.Devices()
+	if err != nil {
+		return none, err
+	}
+	services = append(services, deviceVars(given)...)
 	env, err := envMaker{b.Facts(pod, at.PodIPs), n.kernel, services, needs}.environment(ctx, c, img)
 	if err != nil {
 		return none, err
@@ -137,6 +145,7 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 		LogRate: b.Logs.Rate, LogRoot: at.LogRoot, LogTotal: b.Logs.Total, Resources: b.Limits.Container(pod, c),
 		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,
 			podstate.LabelResize: podstate.ResizeKey(pod, c), podstate.LabelUser: podstate.UserKey(user)}}
+	giveDevices(&out, given)
 	return out, b.secure(&out, pod, c, needs)
 }
 

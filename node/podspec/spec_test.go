@@ -20,6 +20,7 @@ import (
 
 	"ledge/api"
 	"ledge/images"
+	"ledge/node/devices"
 	"ledge/node/podlog"
 	"ledge/runtime"
 )
@@ -43,7 +44,11 @@ type played struct {
 	configMaps, secrets map[string]map[string]string
 	files               map[string]string // by "volume/path"
 	services            []*corev1.Service
+	devices             []devices.Given
+	mounts              []runtime.Mount // beside the usual one
 }
+
+func (p played) Devices() ([]devices.Given, error) { return p.devices, nil }
 
 func (p played) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	if data, ok := p.configMaps[name]; ok {
@@ -77,7 +82,7 @@ func (p played) Services(context.Context, string) ([]*corev1.Service, error) { r
 
 func (p played) Mounts(ctx context.Context, expand func(string) (string, error)) ([]runtime.Mount, error) {
 	target, err := expand("/data/$(WHO)")
-	return []runtime.Mount{{Source: "/volumes/v", Target: target}}, err
+	return append([]runtime.Mount{{Source: "/volumes/v", Target: target}}, p.mounts...), err
 }
 
 // TestSpecs compares what becomes of the pods in testdata with the text beside each. They run on one board, from one image.

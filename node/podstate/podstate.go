@@ -86,6 +86,8 @@ type Seen struct {
 	Hooks map[string]HookEnd
 	// Messages are termination messages, by container ID.
 	Messages map[string]string
+	// Pulled are devices that were unplugged, by the ID of the container that is to begin anew for it.
+	Pulled map[string]string
 	// Unmounted: nothing runs, and none of its volumes is mounted any more.
 	Unmounted bool
 	// Emptied: nothing runs, and what its containers have written is deleted, their volumes too.

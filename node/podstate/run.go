@@ -124,6 +124,12 @@ func (d *decision) tend(v *view) {
 			why += ", will be restarted"
 		}
 		d.kill(v, d.facts.probeGrace(v, health.Failed), why)
+	case d.facts.in.Seen.Pulled[id] != "" && !d.facts.in.Closing:
+		why := fmt.Sprintf("Container %s lost device %s", v.spec.Name, d.facts.in.Seen.Pulled[id])
+		if d.facts.mayRestart(v) {
+			why += ", will be restarted"
+		}
+		d.kill(v, d.facts.grace(), why)
 	case !d.facts.begun(v) && hookOver:
 		d.kill(v, d.facts.grace(), "FailedPostStartHook")
 	case ending:

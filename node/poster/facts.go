@@ -13,6 +13,7 @@ import (
 
 	"ledge/api"
 	"ledge/images"
+	"ledge/node/devices"
 	"ledge/node/machine"
 )
 
@@ -32,7 +33,8 @@ type Facts struct {
 	Troubles string   // those of them that nobody ordered
 	Images   []images.Image
 	Handlers []corev1.NodeRuntimeHandler
-	Extra    []corev1.NodeCondition // beside Kubernetes' own
+	Extra    []corev1.NodeCondition   // beside Kubernetes' own
+	Devices  map[string]devices.Count // of every class, by resource; nil: the board counts none
 	Now      time.Time
 }
 
@@ -50,6 +52,7 @@ func (f Facts) fill(node *corev1.Node) {
 	st.Capacity, st.Allocatable = f.Config.Capacity(f.Sample), f.Config.Allocatable(f.Sample)
 	maps.Copy(st.Capacity, others)
 	maps.Copy(st.Allocatable, others)
+	f.devices(st)
 	st.NodeInfo = corev1.NodeSystemInfo{MachineID: f.Sample.MachineID, SystemUUID: f.Sample.SystemUUID, BootID: f.Sample.BootID,
 		KernelVersion: f.Sample.KernelVersion, OSImage: f.Sample.OSImage, ContainerRuntimeVersion: f.Engine,
 		KubeletVersion: f.Version, OperatingSystem: f.Sample.OS, Architecture: f.Sample.Arch}
@@ -62,6 +65,26 @@ func (f Facts) fill(node *corev1.Node) {
 	st.RuntimeHandlers = f.Handlers
 	st.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &yes}
 	f.conditions(st)
+}
+
+// devices counts those of the board. A class that has had one keeps its line, with 0; one without any has none, and what is no class any
+// more loses it.
+func (f Facts) devices(st *corev1.NodeStatus) {
+	if f.Devices == nil {
+		return
+	}
+	for name := range st.Capacity {
+		if _, is := f.Devices[string(name)]; !is && strings.HasPrefix(string(name), devices.Domain) {
+			delete(st.Capacity, name)
+			delete(st.Allocatable, name)
+		}
+	}
+	for text, n := range f.Devices {
+		name := corev1.ResourceName(text)
+		if _, was := st.Capacity[name]; was || n.Capacity > 0 {
+			st.Capacity[name], st.Allocatable[name] = count(n.Capacity), count(n.Allocatable)
+		}
+	}
 }
 
 // addresses follow N-1.42: InternalIP, one or two, then Hostname.

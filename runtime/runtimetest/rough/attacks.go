@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -65,6 +66,24 @@ func device(path string) {
 			continue
 		}
 		say(name, "open", word(err))
+	}
+}
+
+// openNodes tries to open device nodes. One that is given as PATH=MAJOR:MINOR is made first.
+func openNodes(nodes []string) {
+	for _, n := range nodes {
+		at, numbers, made := strings.Cut(n, "=")
+		if made {
+			var major, minor uint32
+			_, err := fmt.Sscanf(numbers, "%d:%d", &major, &minor)
+			check(err)
+			say(at, "mknod", word(unix.Mknod(at, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor)))))
+		}
+		for flag, name := range map[int]string{os.O_RDONLY: "read", os.O_RDWR: "write"} {
+			f, err := os.OpenFile(at, flag|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+			say(at, name, word(err))
+			_ = f.Close()
+		}
 	}
 }
 

@@ -113,6 +113,7 @@ var verbs = map[string]func(arg argument, rest []string){
 	"swap":      func(arg argument, _ []string) { swap(arg(1, ""), arg(2, "")) },
 	"still":     func(argument, []string) { still() },
 	"device":    func(arg argument, _ []string) { device(arg(1, "")) },
+	"opennodes": func(_ argument, args []string) { openNodes(args) },
 	"asksocket": func(arg argument, _ []string) { askSocket(arg(1, "")) },
 }
 

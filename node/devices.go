@@ -1,0 +1,189 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/node/devices"
+	"ledge/node/podspec"
+	"ledge/runtime"
+)
+
+// newDevices joins the devices of a board with its agent; nil: it gives none.
+func newDevices(a *Agent) *devices.Board {
+	if a.cfg.Devices == nil {
+		return nil
+	}
+	return devices.New(devices.Config{Machine: a.cfg.Devices, Classes: a.cfg.Classes, File: filepath.Join(a.cfg.DataDir, "devices.json"),
+		Changed: func() {
+			a.poster.Poke()
+			a.tryDevices()
+		}, Lives: func(pod string) bool {
+			w := a.roster.of(types.UID(pod))
+			return !isClosed(a.handed) || w != nil && !w.isEnded()
+		}})
+}
+
+// Devices are those that are plugged in, and who has them.
+func (a *Agent) Devices() []devices.State { return a.devices.States() }
+
+// tryDevices has pods with devices look again: theirs may have come, or gone.
+func (a *Agent) tryDevices() {
+	for _, w := range a.roster.all() {
+		if asksDevices(w.current()) {
+			w.sourcesChanged()
+		}
+	}
+}
+
+// asksDevices says whether a pod asks for devices, by a resource or by a volume.
+func asksDevices(pod *corev1.Pod) bool {
+	return asksByResource(pod) || slices.ContainsFunc(pod.Spec.Volumes, ofDevice)
+}
+
+func asksByResource(pod *corev1.Pod) (asks bool) {
+	each(pod, func(c *corev1.Container) { asks = asks || len(deviceCounts(c)) > 0 })
+	return asks
+}
+
+func ofDevice(v corev1.Volume) bool {
+	return v.HostPath != nil && v.HostPath.Type != nil && *v.HostPath.Type == corev1.HostPathCharDev
+}
+
+// deviceCounts is how many devices a container asks for, by class.
+func deviceCounts(c *corev1.Container) map[string]int {
+	out := map[string]int{}
+	for name, q := range c.Resources.Limits {
+		if class, ok := strings.CutPrefix(string(name), devices.Domain); ok && q.Value() > 0 {
+			out[class] = int(min(q.Value(), mostAsked))
+		}
+	}
+	return out
+}
+
+// mostAsked bounds what is looked for; no board has as many.
+const mostAsked = 1000
+
+// Devices implements podspec.Needs.
+func (n specNeeds) Devices() ([]devices.Given, error) {
+	w := devices.Want{Ask: devices.Ask{Pod: string(n.pod.UID), Name: api.Key(n.pod).String(), Container: n.c.Name, Init: plainInit(n.pod, n.c.Name)},
+		Count: deviceCounts(n.c)}
+	if podspec.OwnUsers(n.pod) {
+		return nil, nil // admission has refused those that ask by a resource; a volume is what it is on Kubernetes
+	}
+	paths, err := n.devicePaths()
+	if err != nil {
+		return nil, err
+	}
+	if w.Paths = paths; len(w.Count) == 0 && len(paths) == 0 {
+		return nil, nil
+	}
+	if n.a.devices == nil {
+		if len(w.Count) > 0 {
+			return nil, errors.New("this board gives no devices")
+		}
+		return nil, nil
+	}
+	n.a.devices.Learn(n.a.deviceLabels)
+	given, unclassed, err := n.a.devices.Give(w)
+	for _, p := range unclassed {
+		if sc := n.c.SecurityContext; sc == nil || sc.Privileged == nil || !*sc.Privileged {
+			n.a.containerEvent(n.pod, n.c.Name, corev1.EventTypeWarning, "DeviceNotGiven", fmt.Sprintf(
+				"The device at %s is of no class, so that the container may not open it: name it in the key devices of the board's configuration", p.At))
+		}
+	}
+	return given, err
+}
+
+// plainInit says whether a container ends before the main ones begin.
+func plainInit(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name && !api.IsSidecar(&c) })
+}
+
+// devicePaths are the devices that the container's volumes name.
+func (n specNeeds) devicePaths() (out []devices.Path, err error) {
+	for _, m := range n.c.VolumeMounts {
+		i := slices.IndexFunc(n.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if i < 0 || !ofDevice(n.pod.Spec.Volumes[i]) || m.SubPath != "" || m.SubPathExpr != "" {
+			continue
+		}
+		at := n.pod.Spec.Volumes[i].HostPath.Path
+		var st unix.Stat_t
+		if err := unix.Stat(at, &st); err != nil {
+			return nil, fmt.Errorf("volume %s: device %s: %w", m.Name, at, os.NewSyscallError("stat", err))
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+			return nil, fmt.Errorf("volume %s: %s is not a character device any more", m.Name, at)
+		}
+		out = append(out, devices.Path{Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev)), At: m.MountPath, ReadOnly: m.ReadOnly})
+	}
+	return out, nil
+}
+
+// deviceLabels are those of all containers that run.
+func (a *Agent) deviceLabels() (out []string) {
+	for _, st := range a.engine.all() {
+		containers, _, _ := a.engine.held(types.UID(st.Pod.UID))
+		for _, c := range containers {
+			if c.Phase == runtime.Running && c.Labels[devices.Label] != "" {
+				out = append(out, c.Labels[devices.Label])
+			}
+		}
+	}
+	return out
+}
+
+// pulled tells of the devices of one pod that were unplugged.
+type pulled struct {
+	a    *Agent
+	told map[string]bool // by container ID
+}
+
+// of are the devices of running containers that are gone, of those that are to begin anew for it.
+func (p *pulled) of(pod *corev1.Pod, containers []runtime.Status) map[string]string {
+	var out map[string]string
+	maps.DeleteFunc(p.told, func(id string, _ bool) bool {
+		return !slices.ContainsFunc(containers, func(c runtime.Status) bool { return c.ID == id })
+	})
+	for _, c := range containers {
+		if c.Phase != runtime.Running || c.Labels[devices.Label] == "" {
+			continue
+		}
+		lost := p.a.devices.Lost(c.Labels[devices.Label])
+		if len(lost) == 0 {
+			continue
+		}
+		what, gone := fmt.Sprintf("%s of class %s", lost[0].ID, lost[0].Class), devices.Leave
+		for _, l := range lost {
+			if l.Gone == devices.Restart {
+				gone = devices.Restart
+			}
+		}
+		if gone == devices.Restart {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[c.ID] = what
+		}
+		if !p.told[c.ID] {
+			if p.told == nil {
+				p.told = map[string]bool{}
+			}
+			p.told[c.ID] = true
+			then := map[devices.Pulled]string{devices.Restart: "it is ended, and begins anew when the device is there",
+				devices.Leave: "it is left as it is"}[gone]
+			p.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "DeviceUnplugged", fmt.Sprintf("Container %s lost device %s: %s", c.Name, what, then))
+		}
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package runtimetest_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
+)
+
+// TestGivenDevice: who was given a device opens it, whoever runs in the container, and no other, made by itself or not. On cgroup v1 and v2.
+func TestGivenDevice(t *testing.T) {
+	s := inProcess(t)
+	given := nodeOf(t, "/dev/net/tun", "/dev/fuse", "/dev/vsock")
+	other := nodeOf(t, "/dev/userfaultfd", "/dev/hwrng", "/dev/loop-control", "/dev/kmsg")
+	p := s.Pod(t)
+	c := s.NewContainer(t, p, "opennodes", "/dev/ledge/x", "/dev/bus/a/x", "/dev/other="+other)
+	var d runtime.Device
+	if _, err := fmt.Sscanf(given, "%d:%d", &d.Major, &d.Minor); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/dev/ledge/x", "/dev/bus/a/x"} {
+		d.Path = path
+		c.Devices = append(c.Devices, d)
+	}
+	c.Capabilities = usualCaps
+	has(t, output(t, s, c), "/dev/ledge/x read ok", "/dev/ledge/x write ok", "/dev/bus/a/x write ok", "/dev/other mknod ok", "/dev/other read EPERM",
+		"/dev/other write EPERM")
+	nobody := s.NewContainer(t, p, "opennodes", "/dev/ledge/x", "/dev/null")
+	nobody.User, nobody.NoNewPrivs, nobody.Devices, nobody.ReadonlyRootfs = runtime.User{UID: 4711, GID: 4711}, true, c.Devices, true
+	has(t, output(t, s, nobody), "/dev/ledge/x read ok", "/dev/ledge/x write ok")
+	reader := s.NewContainer(t, p, "opennodes", "/dev/ledge/x")
+	d.Path, d.ReadOnly = "/dev/ledge/x", true
+	reader.Capabilities, reader.Devices = usualCaps, []runtime.Device{d}
+	has(t, output(t, s, reader), "/dev/ledge/x read ok", "/dev/ledge/x write EPERM")
+	without := s.NewContainer(t, p, "opennodes", "/dev/x="+given)
+	without.Capabilities = usualCaps
+	has(t, output(t, s, without), "/dev/x mknod ok", "/dev/x read EPERM")
+}
+
+// TestDeviceRefused: what would make nodes elsewhere, or could not make them, does not start.
+func TestDeviceRefused(t *testing.T) {
+	s := inProcess(t)
+	p := s.Pod(t)
+	for _, path := range []string{"/etc/x", "/dev/../etc/x", "dev/x", "/dev/"} {
+		c := s.NewContainer(t, p, "exit", "0")
+		c.Devices = []runtime.Device{{Path: path, Major: 1, Minor: 3}}
+		if _, err := s.Engine.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "below /dev") {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	c := s.NewContainer(t, p, "exit", "0")
+	c.Devices = make([]runtime.Device, 257)
+	if _, err := s.Engine.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "more than 256") {
+		t.Error(err)
+	}
+}
+
+// nodeOf is the numbers, as 10:200, of the first of these devices that this machine has and lets us open.
+func nodeOf(t *testing.T, paths ...string) string {
+	t.Helper()
+	for _, path := range paths {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil {
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+		if err != nil && !errors.Is(err, unix.EINVAL) {
+			continue
+		}
+		_ = f.Close()
+		return fmt.Sprintf("%d:%d", unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)))
+	}
+	t.Skipf("none of %v can be opened here", paths)
+	return ""
+}
