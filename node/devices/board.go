@@ -155,13 +155,16 @@ func (b *Board) Learn(labels func() []string) {
 		return
 	}
 	b.learned = true
+	book := b.book
+	book.Gifts = slices.Clone(book.Gifts)
 	for _, text := range labels() {
 		for _, h := range parse(text) {
-			if !slices.Contains(b.book.Gifts, h.Gift) {
-				b.book.Gifts = append(b.book.Gifts, h.Gift)
+			if !slices.Contains(book.Gifts, h.Gift) {
+				book.Gifts = append(book.Gifts, h.Gift)
 			}
 		}
 	}
+	b.keep(book)
 }
 
 // Give gives a container what it asks for, or nothing. Unclassed are the volumes' paths that are of no class.

@@ -150,6 +150,9 @@ func (d *decision) bring(v *view) {
 		return
 	}
 	finished, again := v.endBefore()
+	if _, failed := d.facts.in.Seen.Faults[v.spec.Name]; failed {
+		again = false // it is held back for what keeps it from starting, and says so
+	}
 	if again {
 		if at, delay := d.facts.mem.Backoff[v.spec.Name].until(finished); d.facts.in.Now.Before(at) {
 			d.waiting.set(v.spec.Name, "CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
