@@ -85,7 +85,7 @@ func TestDevices(t *testing.T) {
 	tellOfDevices(t)
 	b.eventually("the pod is told", func() error { return contains(b.ledge("get", "events"), "DeviceUnplugged") })
 	b.eventually("it waits", func() error {
-		return contains(b.ledge("get", "pod", "first", "-o", "yaml"), "plug it in again, or delete the pod")
+		return contains(b.ledge("get", "pod", "first", "-o", "yaml"), "it waits for its stick")
 	})
 	node = filepath.Join(dir, "ttyX7")
 	plug(node)
