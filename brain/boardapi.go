@@ -11,6 +11,7 @@ import (
 	"ledge/api/board"
 	"ledge/node"
 	"ledge/node/claims"
+	"ledge/node/devices"
 	"ledge/storage"
 )
 
@@ -24,7 +25,8 @@ type boardAPI struct {
 	writes  *writesMeter
 	plane   *plane       // nil: it is elsewhere
 	claims  *claims.Loop // nil: this board makes no volumes
-	found   *found       // nil: it is not found by name
+	devices *devices.Board
+	found   *found // nil: it is not found by name
 	machine func() board.Machine
 }
 
@@ -157,7 +159,7 @@ func (b *boardAPI) listDisks() (out []board.Disk) {
 
 // listDevices are those that are plugged in and that pods may have.
 func (b *boardAPI) listDevices() (out []board.Device) {
-	for _, d := range b.agent.Devices() {
+	for _, d := range b.devices.States() {
 		out = append(out, board.Device{Class: d.Class, Path: d.Path, ID: d.ID, Share: d.Share, Pods: d.Pods})
 	}
 	return out

@@ -24,6 +24,7 @@ import (
 	"ledge/network/given"
 	"ledge/node"
 	"ledge/node/claims"
+	"ledge/node/devices"
 	"ledge/shutdown"
 	"ledge/storage"
 )
@@ -115,7 +116,8 @@ type Brain struct {
 	names      *names // nil: pods' questions for names are not answered here
 	found      *found // nil: the board is not found by name
 	agent      *node.Agent
-	claims     *claims.Loop // nil: this board makes no volumes
+	claims     *claims.Loop   // nil: this board makes no volumes
+	devices    *devices.Board // nil: pods are given none
 	writes     *writesMeter
 	events     *api.Recorder
 	server     *httpd.Server

@@ -28,6 +28,7 @@ import (
 	"ledge/network/plan"
 	"ledge/node"
 	"ledge/node/claims"
+	"ledge/node/devices"
 	"ledge/node/static"
 )
 
@@ -230,7 +231,9 @@ func (b *Brain) openAgent() error {
 	}
 	cfg.Sizes = b.rims.Sizes
 	if b.rims.Devices != nil {
-		cfg.Devices, cfg.Classes = givenDevices{b.rims.Devices}, b.File.DeviceClasses()
+		b.devices = devices.New(devices.Config{Machine: givenDevices{b.rims.Devices}, Classes: b.File.DeviceClasses(),
+			File: filepath.Join(b.DataDir, "devices.json")})
+		cfg.Devices = b.devices
 	}
 	cfg.Handed = b.fences.handed
 	cfg.Questions = b.questions
@@ -258,7 +261,8 @@ func (b *Brain) shrink(context.Context) (freed bool, err error) {
 
 func (b *Brain) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b.power, guard: b.guard, writes: b.writes,
-		plane: b.plane, claims: b.claims, found: b.found, machine: func() board.Machine { return machineReport(b) }}
+		devices: b.devices,
+		plane:   b.plane, claims: b.claims, found: b.found, machine: func() board.Machine { return machineReport(b) }}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent,
 		Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 	"unsafe"
@@ -102,7 +103,7 @@ func (c *CharDevices) Look(wants func(path string) bool) ([]CharDevice, error) {
 		out = append(out, d)
 	}
 	c.known = known
-	slices.SortFunc(out, func(a, b CharDevice) int { return strings.Compare(a.Path, b.Path) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })
 	return out, nil
 }
 

@@ -15,36 +15,7 @@ import (
 func TestCharDevices(t *testing.T) {
 	dir := t.TempDir()
 	c := CharDevices{Dev: filepath.Join(dir, "dev"), Sys: filepath.Join(dir, "sys"), Proc: filepath.Join(dir, "proc")}
-	put := func(name, text string) {
-		t.Helper()
-		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	link := func(name, to string) {
-		t.Helper()
-		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(to, at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	node := func(name string, major, minor uint32) {
-		t.Helper()
-		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mknod(at, unix.S_IFCHR|0o600, int(unix.Mkdev(major, minor))); err != nil {
-			t.Skipf("no nodes can be made here: %v", err)
-		}
-	}
+	put, link, node := makers(t, dir)
 	node("dev/ttyUSB1", 188, 1)
 	node("dev/ttyS0", 4, 64)
 	node("dev/ttyS1", 4, 65)
@@ -99,6 +70,41 @@ func TestCharDevices(t *testing.T) {
 	if list, err = c.Look(wants); err != nil || len(list) != 3 || list[2].Born == born {
 		t.Errorf("%+v %v", list, err)
 	}
+}
+
+// makers make files, links and nodes below a directory.
+func makers(t *testing.T, dir string) (put, link func(name, text string), node func(name string, major, minor uint32)) {
+	put = func(name, text string) {
+		t.Helper()
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link = func(name, to string) {
+		t.Helper()
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node = func(name string, major, minor uint32) {
+		t.Helper()
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mknod(at, unix.S_IFCHR|0o600, int(unix.Mkdev(major, minor))); err != nil {
+			t.Skipf("no nodes can be made here: %v", err)
+		}
+	}
+	return put, link, node
 }
 
 func TestPlugs(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,27 +18,20 @@ import (
 	"ledge/runtime"
 )
 
-// newDevices joins the devices of a board with its agent; nil: it gives none.
-func newDevices(a *Agent) *devices.Board {
-	if a.cfg.Devices == nil {
-		return nil
-	}
-	return devices.New(devices.Config{Machine: a.cfg.Devices, Classes: a.cfg.Classes, File: filepath.Join(a.cfg.DataDir, "devices.json"),
-		Changed: func() {
-			a.poster.Poke()
-			a.tryDevices()
-		}, Lives: func(pod string) bool {
-			w := a.roster.of(types.UID(pod))
-			return !isClosed(a.handed) || w != nil && !w.isEnded()
-		}})
+// serveDevices joins the devices of a board with its agent.
+func serveDevices(a *Agent) {
+	a.cfg.Devices.Serve(func() {
+		a.poster.Poke()
+		a.roster.tryDevices()
+	}, func(pod string) bool {
+		w := a.roster.of(types.UID(pod))
+		return !isClosed(a.handed) || w != nil && !w.isEnded()
+	})
 }
 
-// Devices are those that are plugged in, and who has them.
-func (a *Agent) Devices() []devices.State { return a.devices.States() }
-
 // tryDevices has pods with devices look again: theirs may have come, or gone.
-func (a *Agent) tryDevices() {
-	for _, w := range a.roster.all() {
+func (r *roster) tryDevices() {
+	for _, w := range r.all() {
 		if asksDevices(w.current()) {
 			w.sourcesChanged()
 		}
@@ -76,8 +68,8 @@ const mostAsked = 1000
 
 // Devices implements podspec.Needs.
 func (n specNeeds) Devices() ([]devices.Given, error) {
-	w := devices.Want{Ask: devices.Ask{Pod: string(n.pod.UID), Name: api.Key(n.pod).String(), Container: n.c.Name, Init: plainInit(n.pod, n.c.Name)},
-		Count: deviceCounts(n.c)}
+	w := devices.Want{Count: deviceCounts(n.c), Ask: devices.Ask{Pod: string(n.pod.UID), Name: api.Key(n.pod).String(),
+		Container: n.c.Name, Init: plainInit(n.pod, n.c.Name)}}
 	if podspec.OwnUsers(n.pod) {
 		return nil, nil // admission has refused those that ask by a resource; a volume is what it is on Kubernetes
 	}
@@ -88,14 +80,14 @@ func (n specNeeds) Devices() ([]devices.Given, error) {
 	if w.Paths = paths; len(w.Count) == 0 && len(paths) == 0 {
 		return nil, nil
 	}
-	if n.a.devices == nil {
+	if n.a.cfg.Devices == nil {
 		if len(w.Count) > 0 {
 			return nil, errors.New("this board gives no devices")
 		}
 		return nil, nil
 	}
-	n.a.devices.Learn(n.a.deviceLabels)
-	given, unclassed, err := n.a.devices.Give(w)
+	n.a.cfg.Devices.Learn(n.a.engine.deviceLabels)
+	given, unclassed, err := n.a.cfg.Devices.Give(w)
 	for _, p := range unclassed {
 		if sc := n.c.SecurityContext; sc == nil || sc.Privileged == nil || !*sc.Privileged {
 			n.a.containerEvent(n.pod, n.c.Name, corev1.EventTypeWarning, "DeviceNotGiven", fmt.Sprintf(
@@ -125,15 +117,16 @@ func (n specNeeds) devicePaths() (out []devices.Path, err error) {
 		if st.Mode&unix.S_IFMT != unix.S_IFCHR {
 			return nil, fmt.Errorf("volume %s: %s is not a character device any more", m.Name, at)
 		}
-		out = append(out, devices.Path{Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev)), At: m.MountPath, ReadOnly: m.ReadOnly})
+		out = append(out, devices.Path{Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev)), At: m.MountPath,
+			ReadOnly: m.ReadOnly})
 	}
 	return out, nil
 }
 
 // deviceLabels are those of all containers that run.
-func (a *Agent) deviceLabels() (out []string) {
-	for _, st := range a.engine.all() {
-		containers, _, _ := a.engine.held(types.UID(st.Pod.UID))
+func (v *engineView) deviceLabels() (out []string) {
+	for _, st := range v.all() {
+		containers, _, _ := v.held(types.UID(st.Pod.UID))
 		for _, c := range containers {
 			if c.Phase == runtime.Running && c.Labels[devices.Label] != "" {
 				out = append(out, c.Labels[devices.Label])
@@ -159,7 +152,7 @@ func (p *pulled) of(pod *corev1.Pod, containers []runtime.Status) map[string]str
 		if c.Phase != runtime.Running || c.Labels[devices.Label] == "" {
 			continue
 		}
-		lost := p.a.devices.Lost(c.Labels[devices.Label])
+		lost := p.a.cfg.Devices.Lost(c.Labels[devices.Label])
 		if len(lost) == 0 {
 			continue
 		}

@@ -44,6 +44,15 @@ func (s *socketed) Wait(ctx context.Context, most time.Duration) {
 
 func (s *socketed) Drain() {}
 
+// begin starts an agent that knows of its devices what a new process does.
+func (s *socketed) begin(r *rig) {
+	r.Helper()
+	r.end()
+	r.cfg.Devices = devices.New(devices.Config{Machine: s, Classes: devices.With([]devices.Class{{Name: "spi", Share: -1, Gone: devices.Leave}}),
+		File: filepath.Join(r.dir, "data", "devices.json")})
+	r.begin()
+}
+
 // plug has these sticks there, each as a serial port: its number is its name, and the ports are counted from first.
 func (s *socketed) plug(first int, numbers ...string) {
 	s.mu.Lock()
@@ -78,7 +87,7 @@ func withDevices(t *testing.T, fn func(r *rig, s *socketed, started func() []run
 			return enginefake.Behaviour{TermCode: 143}
 		}})
 		s := &socketed{news: make(chan struct{}, 1)}
-		r.cfg.Engine, r.cfg.Devices, r.cfg.Classes = r.engine, s, devices.With([]devices.Class{{Name: "spi", Share: -1, Gone: devices.Leave}})
+		r.cfg.Engine = r.engine
 		fn(r, s, func() []runtime.Container {
 			mu.Lock()
 			defer mu.Unlock()
@@ -107,7 +116,7 @@ func (r *rig) counted(class string) string {
 // TestDevices: what is plugged in is counted, given, kept by who has it over restarts of the agent and of the board, and taken away.
 func TestDevices(t *testing.T) {
 	withDevices(t, func(r *rig, s *socketed, started func() []runtime.Container) {
-		r.begin()
+		s.begin(r)
 		r.pass(2 * time.Second)
 		r.want("counted without any", []string{r.counted("serial")}, "none")
 		r.pod("waits", wantsDevices("serial", 1)) // the board is young
@@ -125,11 +134,11 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%+v %v", c.Devices, c.Env)
 		}
 		r.pod("other", wantsDevices("serial", 1))
-		r.begin() // as after a kill -9: the card may not have kept who has what
+		s.begin(r) // as after a kill -9: the card may not have kept who has what
 		if err := os.WriteFile(filepath.Join(r.dir, "data", "devices.json"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.begin()
+		s.begin(r)
 		r.pod("third", wantsDevices("serial", 1))
 		r.pass(time.Second)
 		if st := r.get("third").Status; len(st.ContainerStatuses) != 1 && st.Reason == "" || len(r.running()) != 2 {
@@ -150,7 +159,7 @@ func TestDevices(t *testing.T) {
 		r.end()
 		r.engine.Reboot() // and the ports are counted anew
 		s.plug(5, "B", "A")
-		r.begin()
+		s.begin(r)
 		r.pass(time.Minute)
 		for _, c := range started()[2:] {
 			want := map[string]string{"waits": "/dev/ttyUSB6", "other": "/dev/ttyUSB5"}[podOf(r, c)]
@@ -188,7 +197,7 @@ func podOf(r *rig, c runtime.Container) string {
 // TestDevicesLeft: a class may have its containers left alone.
 func TestDevicesLeft(t *testing.T) {
 	withDevices(t, func(r *rig, s *socketed, started func() []runtime.Container) {
-		r.begin()
+		s.begin(r)
 		s.mu.Lock()
 		s.list = []devices.Found{{Path: "/dev/spidev0.0", Major: 153, Born: 1}}
 		s.mu.Unlock()
@@ -209,7 +218,7 @@ func TestDevicesLeft(t *testing.T) {
 // TestDevicesRefused: a pod with users of its own can have none.
 func TestDevicesRefused(t *testing.T) {
 	withDevices(t, func(r *rig, s *socketed, _ func() []runtime.Container) {
-		r.begin()
+		s.begin(r)
 		s.plug(0, "A")
 		r.pod("p", wantsDevices("serial", 1), func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })
 		r.pass(time.Second)

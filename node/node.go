@@ -112,9 +112,8 @@ type Config struct {
 	DiskGone func(major, minor int) (bool, error)
 	Sizes    claims.Sizes // hold claims on the card to a size; nil: the kernel does
 
-	// Devices are what this board has of them; nil: pods are given none. Classes says which are given.
-	Devices devices.Machine
-	Classes []devices.Class
+	// Devices are what pods may have; nil: they are given none.
+	Devices *devices.Board
 
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
@@ -178,7 +177,6 @@ type Agent struct {
 	roster  roster
 	grants  grants
 	outlook outlook
-	devices *devices.Board // nil: none are given
 
 	searches  searches
 	admission admission
@@ -234,7 +232,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Hold == "" {
 		close(a.released)
 	}
-	a.devices = newDevices(a)
+	serveDevices(a)
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
 	return a, nil
 }
@@ -258,8 +256,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.mirrors.Run(ctx, a.poster.Known(), a.pods.Synced()) })
 	g.Go(func() error { return a.groups.tendGroups(ctx) })
 	g.Go(func() error { return a.collectImages(ctx) })
-	if a.devices != nil {
-		g.Go(func() error { return a.devices.Run(ctx) })
+	if cfg := a.cfg; cfg.Devices != nil {
+		g.Go(func() error { return cfg.Devices.Run(ctx) })
 	}
 	return g.Wait()
 }
@@ -442,7 +440,7 @@ func (a *Agent) workerDone(w *worker) {
 	a.sources.release(w.uid)
 	a.tokens.release(w.uid)
 	if asksDevices(w.current()) {
-		a.tryDevices() // what it had may go to others
+		a.roster.tryDevices() // what it had may go to others
 	}
 	if w.static {
 		a.statics.Poke() // what waited for its end may begin

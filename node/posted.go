@@ -79,7 +79,7 @@ func (p *posted) Look(ctx context.Context) (poster.Facts, error) {
 		f.Extra = a.cfg.Conditions()
 	}
 	f.Extra = append(f.Extra, a.engine.condition(now))
-	f.Devices = a.devices.Counts()
+	f.Devices = a.cfg.Devices.Counts()
 	var ips []string
 	for _, ip := range a.cfg.Registration.PickIPs(sample.Addresses) {
 		ips = append(ips, ip.String())

@@ -30,15 +30,15 @@ type Config struct {
 	Machine Machine
 	Classes []Class // With
 	File    string  // what pods were given, for the next boot
-	Changed func()  // told when a device has come or gone
-	Lives   func(pod string) bool
 }
 
 // Board is the devices of this board: what is plugged in, and who has it. A nil one has none.
 type Board struct {
 	cfg Config
 
-	began time.Time
+	began   time.Time
+	changed func() // told when a device has come or gone
+	lives   func(pod string) bool
 
 	mu      sync.Mutex
 	book    Book
@@ -55,7 +55,7 @@ const (
 
 // New looks for the first time.
 func New(cfg Config) *Board {
-	b := &Board{cfg: cfg, began: time.Now()}
+	b := &Board{cfg: cfg, began: time.Now(), changed: func() {}, lives: func(string) bool { return true }}
 	data, err := os.ReadFile(cfg.File)
 	if err == nil {
 		err = json.Unmarshal(data, &b.book.Gifts)
@@ -66,6 +66,13 @@ func New(cfg Config) *Board {
 	}
 	b.look()
 	return b
+}
+
+// Serve joins the board with who gives its devices: changed is told when one has come or gone, lives says which pods are there. Before Run.
+func (b *Board) Serve(changed func(), lives func(pod string) bool) {
+	if b != nil {
+		b.changed, b.lives = changed, lives
+	}
 }
 
 // Run keeps up with what is plugged in until ctx ends.
@@ -86,7 +93,7 @@ func (b *Board) Run(ctx context.Context) error {
 			b.cfg.Machine.Drain()
 		}
 		if ctx.Err() == nil && b.look() {
-			b.cfg.Changed()
+			b.changed()
 		}
 	}
 	return nil
@@ -171,7 +178,7 @@ func (b *Board) Learn(labels func() []string) {
 func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	book := b.book.Prune(b.cfg.Lives)
+	book := b.book.Prune(b.lives)
 	left := map[string]int{}
 	for name, n := range w.Count {
 		left[name] = n
@@ -244,10 +251,7 @@ func (b *Board) States() (out []State) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	book := b.book
-	if b.cfg.Lives != nil {
-		book = book.Prune(b.cfg.Lives)
-	}
+	book := b.book.Prune(b.lives)
 	for _, d := range book.Devices {
 		out = append(out, State{d.Class.Name, d.ID, d.Nodes[0].Path, d.Class.Share, book.Holders(d)})
 	}

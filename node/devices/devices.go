@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -167,7 +168,7 @@ func (c Class) named(f Found) bool {
 // Sort finds the devices among what the machine shows. Each belongs to the first class that takes it.
 func Sort(found []Found, classes []Class) (out []Device) {
 	found = slices.Clone(found)
-	slices.SortFunc(found, func(a, b Found) int { return cmp.Compare(a.Path, b.Path) })
+	sort.Slice(found, func(i, j int) bool { return found[i].Path < found[j].Path })
 	at := map[string]int{}
 	for _, f := range found {
 		i := slices.IndexFunc(classes, func(c Class) bool { return c.takes(f) })
@@ -190,7 +191,9 @@ func Sort(found []Found, classes []Class) (out []Device) {
 		at[key] = len(out)
 		out = append(out, Device{Class: c, ID: id, Port: f.Port, Nodes: []Node{n}})
 	}
-	slices.SortStableFunc(out, func(a, b Device) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Port, b.Port)) })
+	sort.SliceStable(out, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(out[i].ID, out[j].ID), cmp.Compare(out[i].Port, out[j].Port)) < 0
+	})
 	return out
 }
 

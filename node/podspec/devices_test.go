@@ -23,7 +23,9 @@ func TestDevices(t *testing.T) {
 		return g
 	}
 	mount := func(at string) runtime.Mount { return runtime.Mount{Source: "/dev/ttyUSB3", Target: at} }
-	dev := func(path string, major, minor uint32) runtime.Device { return runtime.Device{Path: path, Major: major, Minor: minor} }
+	dev := func(path string, major, minor uint32) runtime.Device {
+		return runtime.Device{Path: path, Major: major, Minor: minor}
+	}
 	img := images.Image{Config: images.Config{Cmd: []string{"app"}}}
 	for _, c := range []struct {
 		name   string
@@ -45,8 +47,9 @@ func TestDevices(t *testing.T) {
 			want: []runtime.Device{dev("", 188, 3)}, env: "LEDGE_DEVICE_SERIAL=/x/tty", left: 1, groups: []uint32{20}},
 		{name: "the board's /dev", given: []devices.Given{serial}, mounts: []runtime.Mount{{Source: "/dev", Target: "/dev/"}},
 			want: []runtime.Device{dev("", 188, 3)}, env: "LEDGE_DEVICE_SERIAL=/dev/ttyUSB3", left: 1},
-		{name: "a volume over it", given: []devices.Given{named("/dev/v/tty")}, mounts: []runtime.Mount{{Source: "/v", Target: "/dev/v"}, mount("/dev/v/tty")},
-			want: []runtime.Device{dev("", 188, 3)}, env: "LEDGE_DEVICE_SERIAL=/dev/v/tty", left: 2, groups: []uint32{20}},
+		{name: "a volume over it", given: []devices.Given{named("/dev/v/tty")},
+			mounts: []runtime.Mount{{Source: "/v", Target: "/dev/v"}, mount("/dev/v/tty")},
+			want:   []runtime.Device{dev("", 188, 3)}, env: "LEDGE_DEVICE_SERIAL=/dev/v/tty", left: 2, groups: []uint32{20}},
 	} {
 		pod := aPod("p")
 		pod.Spec.Containers[0].Args = []string{"$(LEDGE_DEVICE_SERIAL)"}
@@ -56,7 +59,8 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if !reflect.DeepEqual(out.Devices, c.want) || len(out.Mounts) != c.left || !slices.Equal(out.User.Groups, append([]uint32{0}, c.groups...)) {
+		groups := append([]uint32{0}, c.groups...)
+		if !reflect.DeepEqual(out.Devices, c.want) || len(out.Mounts) != c.left || !slices.Equal(out.User.Groups, groups) {
 			t.Errorf("%s: %+v\n%+v %v", c.name, out.Devices, out.Mounts, out.User.Groups)
 		}
 		if c.env != "" && !slices.Contains(out.Env, c.env) || (out.Labels[devices.Label] != "") != (c.given != nil) || out.Privileged {

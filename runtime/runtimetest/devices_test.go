@@ -12,7 +12,7 @@ import (
 	"ledge/runtime"
 )
 
-// TestGivenDevice: who was given a device opens it, whoever runs in the container, and no other, made by itself or not. On cgroup v1 and v2.
+// TestGivenDevice: who was given a device opens it, whoever runs in the container, and no other, made by itself or not.
 func TestGivenDevice(t *testing.T) {
 	s := inProcess(t)
 	given := nodeOf(t, "/dev/net/tun", "/dev/fuse", "/dev/vsock")
