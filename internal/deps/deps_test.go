@@ -105,7 +105,7 @@ var table = map[string][]string{
 	"network/...":         {"network/...", "internal/durable"},
 	"network/given":       {"api", "network", "network/plan"},
 	"network/service":     {"network"},
-	"network/policy":      {"network"}, // decision 113
+	"network/policy":      {"network"},                                                      // decision 113
 	"network/cni":         {"internal/durable", "network", "network/netns", "network/plan"}, // decision 161
 	"network/fence":       {"network", "network/netns", "network/nft"},
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},

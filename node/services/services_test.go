@@ -225,15 +225,15 @@ func TestYields(t *testing.T) {
 		other := proxy.DeepCopy()
 		other.Namespace = "default" // whoever may make pods there is not the cluster
 		here.Store(&[]*corev1.Pod{other})
-		time.Sleep(2 * look)
+		time.Sleep(2 * grumble.Look)
 		expect(t, "a pod that looks like it", k, "default/web=10.42.0.2,")
 		here.Store(&[]*corev1.Pod{other, proxy})
-		time.Sleep(2 * look)
+		time.Sleep(2 * grumble.Look)
 		expect(t, "kube-proxy runs", k)
 		p.put(api.Services, svc("two", "10.96.0.2"))
 		expect(t, "a Service comes", k)
 		here.Store(&[]*corev1.Pod{other})
-		time.Sleep(2 * look)
+		time.Sleep(2 * grumble.Look)
 		expect(t, "it has gone", k, "default/two=", "default/web=10.42.0.2,")
 	}, func() []*corev1.Pod { return *here.Load() })
 }
