@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"ledge/api"
 	"ledge/config"
 	"ledge/console"
 	"ledge/firstboot"
 	"ledge/firstboot/card"
+	"ledge/node"
 )
 
 // showConsole tells who stands before the board how it is. A node beside the machine's own shows nothing.
@@ -22,19 +20,17 @@ func showConsole(ctx context.Context, b *Brain) error {
 	if !b.File.ShowsConsole() || !b.UnderInit && b.RunDir != config.DefaultRunDir {
 		return nil
 	}
-	return console.Run(ctx, console.Config{Facts: func(ctx context.Context) console.Facts { return consoleFacts(ctx, b) }, Init: b.UnderInit,
+	return console.Run(ctx, console.Config{Facts: func(context.Context) console.Facts { return consoleFacts(b) }, Init: b.UnderInit,
 		Dev: "/dev", Sys: "/sys", Run: "/run"})
 }
 
-func consoleFacts(ctx context.Context, b *Brain) console.Facts {
+func consoleFacts(b *Brain) console.Facts {
 	f := console.Facts{Name: b.Name, Version: b.Build.Version, Pods: b.agent.Pods(), Mistakes: cardMistakes(b)}
 	f.Addresses, _ = b.rims.Host.Addresses(b.Bridge)
 	if r := b.found.report(); r != nil {
 		f.Names = r.Names
 	}
-	if o, err := b.client.Get(ctx, api.Nodes, "", b.Name); err == nil {
-		f.Node, _ = o.(*corev1.Node)
-	}
+	f.Node, _ = node.Self(b.agent)
 	if b.plane == nil {
 		if f.Plane = strings.Join(b.Servers, " "); f.Plane == "" {
 			f.Plane = "a Kubernetes"

@@ -62,7 +62,11 @@ func Lines(f Facts, now time.Time) []string {
 	if f.Power != "" {
 		say("Power", f.Power)
 	}
-	say("Node", stateOf(f.Node))
+	if f.Node == nil && f.Plane != "" {
+		say("Node", "not known: the control plane has not answered yet")
+	} else {
+		say("Node", stateOf(f.Node))
+	}
 	running, waiting, failed := 0, 0, 0
 	var troubles []page.Trouble
 	for _, p := range f.Pods {

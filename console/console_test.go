@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -146,6 +147,9 @@ func TestScreen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
+	if err := w.SetWriteDeadline(time.Time{}); err != nil {
+		t.Skip("pipes have no deadlines here:", err)
+	}
 	s := &screen{w}
 	if err := s.show([]string{"one", "two"}); err != nil {
 		t.Fatal(err)
@@ -159,6 +163,40 @@ func TestScreen(t *testing.T) {
 	if _, err := openScreen(t.TempDir()); !absent(err) {
 		t.Errorf("a machine without a screen: %v", err)
 	}
+}
+
+// TestStopped: a screen that somebody has stopped holds up nobody, and shows what is new when it goes on.
+func TestStopped(t *testing.T) {
+	ours, theirs := pty(t)
+	stop := func(how int) {
+		raw, err := theirs.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = raw.Control(func(fd uintptr) { err = unix.IoctlSetInt(int(fd), unix.TCXONC, how) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop(unix.TCOOFF)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan bool)
+	go func() {
+		follow(ctx, func(context.Context) Facts { return Facts{Name: "shed", Version: "v1"} }, &shown{}, []sink{&screen{theirs}})
+		close(done)
+	}()
+	time.Sleep(100 * time.Millisecond)
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a screen that was stopped holds up its node")
+	}
+	stop(unix.TCOON)
+	if err := (&screen{theirs}).show([]string{"two"}); err != nil {
+		t.Error(err)
+	}
+	ours.Close()
 }
 
 // TestSerial: of the kernel's consoles the serial ones are answered.
@@ -186,8 +224,8 @@ func TestEnter(t *testing.T) {
 	last.set([]string{"ledge v1  shed", "Node        ready"})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- answer(ctx, theirs, last) }()
-	if _, err := ours.WriteString("noise"); err != nil {
+	go func() { done <- answer(ctx, theirs, last, 300*time.Millisecond) }()
+	if _, err := ours.WriteString("noise\x04\x13"); err != nil { // also what ends an input, or stops an output
 		t.Fatal(err)
 	}
 	if err := ours.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
@@ -206,17 +244,21 @@ func TestEnter(t *testing.T) {
 	if _, err := ours.WriteString("\r\r\r\r\r"); err != nil {
 		t.Fatal(err)
 	}
-	if err := ours.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
 	text := ""
-	for {
-		n, err := ours.Read(buf)
-		if err != nil {
-			break
+	hear := func(limit time.Duration, enough func() bool) {
+		if err := ours.SetReadDeadline(time.Now().Add(limit)); err != nil {
+			t.Fatal(err)
 		}
-		text += string(buf[:n])
+		for !enough() {
+			n, err := ours.Read(buf)
+			if err != nil {
+				return
+			}
+			text += string(buf[:n])
+		}
 	}
+	hear(10*time.Second, func() bool { return strings.Contains(text, "Node") })
+	hear(time.Second, func() bool { return false }) // Enters that came together are one
 	if strings.Count(text, "ledge v1  shed\r\n") != 1 || !strings.Contains(text, "Node        ready") {
 		t.Errorf("%q", text)
 	}

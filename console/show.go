@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/internal/durable"
+	"ledge/internal/grumble"
 )
 
 // every is how often it is looked whether there is something else to say. Nothing is written where there is not.
@@ -53,7 +54,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		for _, line := range serialLines(cfg.Sys) {
 			if f, err := openLine(filepath.Join(cfg.Dev, line)); err == nil {
-				g.Go(func() error { return answer(ctx, f, last) })
+				g.Go(func() error { return answer(ctx, f, last, pauseLine) })
 			}
 		}
 	} else if cfg.Run != "" {
@@ -73,14 +74,18 @@ func Run(ctx context.Context, cfg Config) error {
 
 // follow looks, and shows what is new.
 func follow(ctx context.Context, facts func(context.Context) Facts, last *shown, sinks []sink) {
-	told := make([]bool, len(sinks))
+	shows, failed := make([][]string, len(sinks)), make([]grumble.Once, len(sinks))
 	for {
-		if lines := Lines(facts(ctx), time.Now()); last.set(lines) {
-			for i, s := range sinks {
-				if err := s.show(lines); err != nil && !told[i] {
-					told[i] = true
-					slog.Warn("this board cannot show how it is", "err", err)
-				}
+		lines := Lines(facts(ctx), time.Now())
+		last.set(lines)
+		for i, s := range sinks {
+			if slices.Equal(shows[i], lines) {
+				continue
+			}
+			err := s.show(lines)
+			failed[i].About("this board cannot show how it is; trying again", err)
+			if err == nil {
+				shows[i] = lines
 			}
 		}
 		select {
@@ -97,12 +102,10 @@ type shown struct {
 	lines []string
 }
 
-func (s *shown) set(lines []string) (changed bool) {
+func (s *shown) set(lines []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed = !slices.Equal(lines, s.lines)
 	s.lines = lines
-	return changed
 }
 
 func (s *shown) last() []string {
@@ -139,11 +142,41 @@ func openScreen(dev string) (*screen, error) {
 	if err := unix.IoctlSetInt(int(ctl.Fd()), vtActivate, 2); err != nil {
 		return nil, errors.Join(fmt.Errorf("show terminal 2: %w", err), f.Close())
 	}
-	return &screen{f}, nil
+	return &screen{f}, keysAlone(f)
 }
+
+// keysAlone has a terminal neither show nor hold back what is typed: keys would scroll away what stands there, or stop it (Ctrl-S, Scroll
+// Lock).
+func keysAlone(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		var t *unix.Termios
+		if t, err = unix.IoctlGetTermios(int(fd), unix.TCGETS); err != nil {
+			return
+		}
+		t.Iflag &^= unix.IXON | unix.IXOFF
+		t.Lflag &^= unix.ICANON | unix.ECHO | unix.ISIG
+		t.Oflag |= unix.OPOST | unix.ONLCR
+		t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+		err = unix.IoctlSetTermios(int(fd), unix.TCSETS, t)
+	})
+	if err = errors.Join(err, cerr); err != nil {
+		return fmt.Errorf("set up terminal %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// showTime is how long a terminal may take what is said: one that was stopped takes nothing.
+const showTime = time.Second
 
 // show draws all of it: clear, home, no cursor.
 func (s *screen) show(lines []string) error {
+	if err := s.f.SetWriteDeadline(time.Now().Add(showTime)); err != nil {
+		return err
+	}
 	_, err := s.f.WriteString("\x1b[?25l\x1b[2J\x1b[H" + strings.Join(lines, "\r\n") + "\r\n")
 	return err
 }
@@ -168,14 +201,22 @@ func serialLines(sys string) (out []string) {
 }
 
 func openLine(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := keysAlone(f); err != nil { // there is no line behind the name
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // pauseLine keeps a line that nothing is plugged into, and that hears noise, from being written to all the time.
 const pauseLine = 2 * time.Second
 
 // answer says it whenever Enter is pressed on a serial line.
-func answer(ctx context.Context, f *os.File, last *shown) error {
+func answer(ctx context.Context, f *os.File, last *shown, pause time.Duration) error {
 	defer context.AfterFunc(ctx, func() { f.Close() })()
 	defer f.Close()
 	for buf := make([]byte, 256); ; {
@@ -186,13 +227,16 @@ func answer(ctx context.Context, f *os.File, last *shown) error {
 		if !bytes.ContainsAny(buf[:n], "\r\n") {
 			continue
 		}
-		if _, err := io.WriteString(f, "\n"+strings.Join(last.last(), "\n")+"\n"); err != nil {
+		if err := f.SetWriteDeadline(time.Now().Add(showTime)); err != nil {
+			return nil //nolint:nilerr // likewise
+		}
+		if _, err := io.WriteString(f, "\n"+strings.Join(last.last(), "\n")+"\n"); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil //nolint:nilerr // likewise
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pauseLine):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -27,6 +27,9 @@ func newPoster(a *Agent) *poster.Poster {
 		Registration: a.cfg.Registration, Status: a.cfg.Status, Board: &posted{a: a}, Events: a.cfg.Events, Node: a.ref()})
 }
 
+// Self is the Node as this board has heard of it last; false: it has not yet.
+func Self(a *Agent) (*corev1.Node, bool) { return a.self.Get("", a.cfg.Name) }
+
 // Ready says whether the API has been told by this process, and last, that the Node is ready.
 func (a *Agent) Ready() bool { return a.poster.Ready() }
 
@@ -37,7 +40,7 @@ func (p *posted) Reached() bool { return p.a.engine.reached() }
 func (p *posted) Closed() bool { return p.a.Closed() }
 
 // Self implements poster.Board.
-func (p *posted) Self() (*corev1.Node, bool) { return p.a.self.Get("", p.a.cfg.Name) }
+func (p *posted) Self() (*corev1.Node, bool) { return Self(p.a) }
 
 // Seen implements poster.Board.
 func (p *posted) Seen(n *corev1.Node) bool { return p.a.cfg.Seen != nil && p.a.cfg.Seen(n) }

@@ -102,6 +102,9 @@ func (b *otherBoards) handOver(w *response, r *request, node, path string, query
 	defer cancel()
 	http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Time{})
 	defer awaitBody(w.ResponseWriter, r.Request)
+	if conn := connOf(r.Context()); conn != nil { // what the board does not read hides that the client has left
+		go whenGone(ctx, conn, cancel)
+	}
 	var err error
 	transport := foreign{Transport: b.boardTransport(node), judge: fromBoard, hangUp: cancel, patient: r.route.long == "log" && follows(r)}
 	if limit, err := queryInt(query, "limitBytes"); err == nil && limit != nil {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"time"
 
 	"ledge/api"
 )
@@ -29,4 +30,11 @@ func FixedPaths() []string {
 		}
 	}
 	return out
+}
+
+// LookForGone has it looked that often whether a client has left, until restore is called.
+func LookForGone(every time.Duration) (restore func()) {
+	was := goneLook
+	goneLook = every
+	return func() { goneLook = was }
 }

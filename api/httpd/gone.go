@@ -9,7 +9,7 @@ import (
 
 // goneLook is how often it is looked whether a client is still there whose words wait to be read: a program that does not read its input
 // holds up who sends it, and so hides that he has left.
-const goneLook = 15 * time.Second
+var goneLook = 15 * time.Second // a variable for tests
 
 // whenGone calls left when the other end of a connection has closed it, though what it said before is not read yet. It looks until ctx
 // ends. A connection inside this process is not looked at: its end is heard when it is read.

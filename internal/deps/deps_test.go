@@ -117,7 +117,7 @@ var table = map[string][]string{
 	"host/nfs":            {},                                                                                            // decision 118
 	"page":                {"api", "api/apps", "api/batch", "api/board", "api/networking", "api/table", "node/pressure"}, // decision 146
 	"page/password":       {},
-	"console":             {"internal/durable", "page"}, // decision 162
+	"console":             {"internal/durable", "internal/grumble", "page"}, // decision 162
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
 	// decision 114: a program of its own, in a pod

@@ -20,11 +20,20 @@ func (b *flashed) lookAtConsole(ctx context.Context) error {
 		return nil
 	}
 	if b.key != "" {
-		text, err := b.shell(ctx, "cat /run/issue.d/ledge.issue")
-		if err == nil && !strings.Contains(text, consoleLine) {
-			err = fmt.Errorf("the login does not show how the board is reached: %s", text)
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+		defer cancel()
+		for { // it is looked at now and then, and before there was an address
+			text, err := b.shell(ctx, "agetty --show-issue")
+			switch {
+			case err != nil:
+				return err
+			case strings.Contains(text, consoleLine):
+				return nil
+			case ctx.Err() != nil:
+				return fmt.Errorf("the login does not show how the board is reached: %s", text)
+			}
+			time.Sleep(3 * time.Second)
 		}
-		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

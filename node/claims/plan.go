@@ -81,7 +81,9 @@ func Plan(w World) []Step {
 		switch {
 		case d.Gone || d.Kept || p.volumes[d.Name] != nil || p.wanted[d.Name]:
 		case d.Empty:
-			p.add(Step{Do: Remove, Name: d.Name})
+			if _, here := p.wanted[d.Name]; !here {
+				p.add(Step{Do: Remove, Name: d.Name})
+			}
 		default:
 			p.add(Step{Do: Stray, Name: d.Name})
 		}
@@ -94,7 +96,7 @@ type planner struct {
 	World
 	dirs    map[string]Dir
 	volumes map[string]*corev1.PersistentVolume
-	wanted  map[string]bool // directories whose claim is here: their volume is, or is about to be
+	wanted  map[string]bool // directories whose claim is here: nothing of them goes; true: it waits for its volume
 	made    int
 	steps   []Step
 }
@@ -110,7 +112,7 @@ func (p *planner) ready(name string) bool {
 // claim looks at one that waits for its volume.
 func (p *planner) claim(c *corev1.PersistentVolumeClaim) {
 	name, class := api.VolumeFor(c), p.Classes[api.ClassOfClaim(c)]
-	p.wanted[name] = true // by a claim that is bound, too: we may hear of that before we hear of the volume
+	p.wanted[name] = c.Spec.VolumeName == "" // one that is bound: we may hear of that before we hear of the volume
 	if c.DeletionTimestamp != nil || c.Spec.VolumeName != "" || class == nil || class.Provisioner != api.CardProvisioner ||
 		storage.DiskOf(class) != p.Disk {
 		return

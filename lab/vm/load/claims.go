@@ -311,7 +311,7 @@ func (g lasting) growClaim(name, path string, size int64) error {
 	return wait(3*time.Minute, g.claimBound(name, text))
 }
 
-// deleteClaim deletes a claim with its pod, and half of the times waits until both have gone.
+// deleteClaim deletes a claim with its pod, and waits until it has gone.
 func (g lasting) deleteClaim(name, path string) error {
 	n := g.try("rows", name, absent)
 	if _, err := g.change(claims, name, absent, "DELETE", path, nil); err != nil {
