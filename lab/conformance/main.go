@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,28 +124,57 @@ func run(ctx context.Context, args []string) error {
 
 // runSuite runs the chosen tests against the given server or a node of our own.
 func (o *options) runSuite(ctx context.Context, suite string, chosen []test) (results []result, err error) {
-	kubeconfig := o.kubeconfig
-	if kubeconfig == "" {
-		n, err := startNode(ctx, o.binary, filepath.Join(o.logs, "node.log"))
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, n.stop()) }()
-		if err := n.importImages(ctx, suite); err != nil {
-			return nil, err
-		}
-		kubeconfig = n.kubeconfig
+	if o.kubeconfig != "" {
+		return o.runTests(ctx, suite, o.kubeconfig, "", chosen)
 	}
+	n, err := startNode(ctx, o.binary, filepath.Join(o.logs, "node.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.stop()) }()
+	if err := n.importImages(ctx, suite); err != nil {
+		return nil, err
+	}
+	var alone, together []test
+	for _, t := range chosen {
+		if slices.Contains(t.needs, twoBoards) {
+			together = append(together, t)
+		} else {
+			alone = append(alone, t)
+		}
+	}
+	if len(alone) > 0 {
+		if results, err = o.runTests(ctx, suite, n.kubeconfig, "", alone); err != nil {
+			return results, err
+		}
+	}
+	if len(together) == 0 {
+		return results, nil
+	}
+	second, err := n.second(ctx, filepath.Join(o.logs, "second.log"))
+	if err != nil {
+		return results, err
+	}
+	defer func() { err = errors.Join(err, second.stop()) }()
+	if err := second.importImages(ctx, suite); err != nil {
+		return results, err
+	}
+	more, err := o.runTests(ctx, suite, n.kubeconfig, "second", together)
+	return append(results, more...), err
+}
+
+// runTests runs tests against a server. What they write has a name that begins in a way.
+func (o *options) runTests(ctx context.Context, suite, kubeconfig, name string, chosen []test) ([]result, error) {
 	kubectl, err := output(ctx, "lab/kubectl/build.sh")
 	if err != nil {
 		return nil, err
 	}
 	args := []string{fmt.Sprintf("--procs=%d", o.procs), "--no-color", "--silence-skips", "--timeout=" + o.limit.String(),
-		"--json-report=report.json", "--output-dir=" + o.logs, "--focus=" + focusOf(chosen), filepath.Join(suite, "e2e.test"), "--",
+		"--json-report=" + name + "report.json", "--output-dir=" + o.logs, "--focus=" + focusOf(chosen), filepath.Join(suite, "e2e.test"), "--",
 		"--kubeconfig=" + kubeconfig, "--kubectl-path=" + kubectl, "--provider=skeleton", "--num-nodes=1",
 		"--minStartupPods=-1", "--allowed-not-ready-nodes=-1", "--disable-log-dump", "--report-dir=" + o.logs}
 	args = append(args, extraArgs()...)
-	log, err := os.Create(filepath.Join(o.logs, "suite.log"))
+	log, err := os.Create(filepath.Join(o.logs, name+"suite.log"))
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +189,7 @@ func (o *options) runSuite(ctx context.Context, suite string, chosen []test) (re
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) { // a failed test makes it exit with 1
 		return nil, fmt.Errorf("run the suite: %w", err)
 	}
-	return readResults(filepath.Join(o.logs, "report.json"), chosen)
+	return readResults(filepath.Join(o.logs, name+"report.json"), chosen)
 }
 
 // extraArgs are flags for the suite itself, for debugging.

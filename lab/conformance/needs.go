@@ -7,6 +7,9 @@ import (
 	"ledge/api/kinds"
 )
 
+// twoBoards is the need of a test that counts boards.
+const twoBoards = "two boards"
+
 // brings says with which kind of object that a board keeps a need of tests.txt is met: those tests run from then on. What no kind brings
 // ("") is met when somebody drops the word from here and from tests.txt.
 var brings = map[string]string{
@@ -54,9 +57,9 @@ var brings = map[string]string{
 	// Endpoints are what makes Services of use.
 	"Services": "endpointslices.discovery.k8s.io",
 
-	"issuer discovery": "", // /.well-known/openid-configuration
-	"two boards":       "", // the node of a run is alone
-	"volumes of CSI":   "", // a pod that names a driver is refused
+	"issuer discovery": "",     // /.well-known/openid-configuration
+	twoBoards:          "pods", // which every board keeps: a second board joins the first for these
+	"volumes of CSI":   "",     // a pod that names a driver is refused
 }
 
 // missing are the needs of a test that this ledge does not meet.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 // node is a ledge of our own: its directories, bridge and cgroup carry its name, and go with it.
 type node struct {
 	binary, name, dir, run string
-	bridge                 netlink.Link // where the API listens
+	bridge                 netlink.Link // where the API listens; nil: it is another's
 	kubeconfig             string
 	process                *exec.Cmd
 }
@@ -73,12 +74,8 @@ func startNode(ctx context.Context, binary, log string) (*node, error) {
 	}
 	// Not CommandContext: after an interrupt the node still has its pods to stop. A session of its own keeps the
 	// terminal's Ctrl-C from it.
-	n.process = exec.Command(binary, "--run-dir", n.run, "serve", "--data-dir", filepath.Join(n.dir, "data"), "--config", config,
-		"--listen", bridgeAddress+":0", "--bridge", name, "--cgroup-root", "/"+name, "--on-term=drain", "--power-backend=none")
-	n.process.Stdout, n.process.Stderr = out, out
-	n.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
-	if err := n.process.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start the node: %w", err), netlink.LinkDel(n.bridge))
+	if err := n.launch(out, config, "serve", "--listen", bridgeAddress+":0"); err != nil {
+		return nil, errors.Join(err, netlink.LinkDel(n.bridge))
 	}
 	if err := n.await(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("the node did not get ready, see %s: %w", log, err), n.stop())
@@ -86,20 +83,71 @@ func startNode(ctx context.Context, binary, log string) (*node, error) {
 	return n, nil
 }
 
+// launch starts the program with what every node is given.
+func (n *node) launch(log *os.File, config, verb string, args ...string) error {
+	n.process = exec.Command(n.binary, append([]string{"--run-dir", n.run, verb, "--data-dir", filepath.Join(n.dir, "data"), "--config", config,
+		"--bridge", n.name, "--cgroup-root", "/" + n.name, "--on-term=drain", "--power-backend=none"}, args...)...)
+	n.process.Stdout, n.process.Stderr = log, log
+	n.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
+	if err := n.process.Start(); err != nil {
+		return fmt.Errorf("start the node: %w", err)
+	}
+	return nil
+}
+
+// second is another board on this machine, which has joined the first.
+func (n *node) second(ctx context.Context, log string) (*node, error) {
+	name := n.name + "b"
+	s := &node{binary: n.binary, name: name, dir: "/tmp/" + name, run: "/run/" + name, kubeconfig: n.kubeconfig}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	token, err := n.ledge(ctx, "token", "create")
+	if err != nil {
+		return nil, err
+	}
+	server, err := exec.CommandContext(ctx, "sed", "-n", "s/^ *server: //p", n.kubeconfig).Output()
+	if err != nil {
+		return nil, fmt.Errorf("find the server in %s: %w", n.kubeconfig, err)
+	}
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.launch(out, filepath.Join(n.dir, "config.yaml"), "agent", "--server", strings.TrimSpace(string(server)), "--token",
+		lastLine(token), "--hostname-override", name, "--port", port); err != nil {
+		return nil, err
+	}
+	if err := n.awaitNodes(ctx, 2); err != nil {
+		return nil, errors.Join(fmt.Errorf("the second node did not get ready, see %s: %w", log, err), s.stop())
+	}
+	return s, nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
 // await waits for a Ready node and its kubeconfig.
 func (n *node) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	for {
-		out, err := n.ledge(ctx, "get", "nodes")
-		if err == nil && strings.Contains(out, " Ready") {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s", ctx.Err(), out)
-		case <-time.After(300 * time.Millisecond):
-		}
+	if err := n.awaitNodes(ctx, 1); err != nil {
+		return err
 	}
 	conf, err := n.ledge(ctx, "kubeconfig")
 	if err != nil {
@@ -107,6 +155,23 @@ func (n *node) await(ctx context.Context) error {
 	}
 	n.kubeconfig = filepath.Join(n.dir, "kubeconfig")
 	return os.WriteFile(n.kubeconfig, []byte(conf), 0o600)
+}
+
+// awaitNodes waits until so many are Ready.
+func (n *node) awaitNodes(ctx context.Context, count int) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		out, err := n.ledge(ctx, "get", "nodes")
+		if err == nil && strings.Count(out, " Ready ") == count {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s", ctx.Err(), out)
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
 }
 
 func (n *node) ledge(ctx context.Context, args ...string) (string, error) {
@@ -131,7 +196,9 @@ func (n *node) stop() error {
 		err = errors.Join(err, errors.New("the node did not stop in two minutes"), n.process.Process.Kill())
 		<-done
 	}
-	err = errors.Join(err, netlink.LinkDel(n.bridge))
+	if n.bridge != nil {
+		err = errors.Join(err, netlink.LinkDel(n.bridge))
+	}
 	if _, rerr := n.ledge(context.Background(), "reset", "--data", "--data-dir", filepath.Join(n.dir, "data")); rerr != nil {
 		return errors.Join(err, rerr)
 	}

@@ -77,8 +77,9 @@ func TestNeeds(t *testing.T) {
 	}
 	for _, c := range []struct{ needs, missing string }{
 		{"", ""},
-		{"two boards", "two boards"},
-		{"custom kinds, two boards", "custom kinds, two boards"},
+		{"two boards", ""},
+		{"volumes of CSI", "volumes of CSI"},
+		{"custom kinds, two boards", "custom kinds"},
 	} {
 		x, err := parseTests("A\tname\t" + c.needs + "\n")
 		if err != nil {
@@ -88,9 +89,7 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("who needs %q misses %q, want %q", c.needs, got, c.missing)
 		}
 	}
-	brings["two boards"] = "pods" // which every board keeps
-	defer func() { brings["two boards"] = "" }()
-	if got := (test{needs: []string{"two boards"}}).missing(); len(got) > 0 {
+	if got := (test{needs: []string{twoBoards}}).missing(); len(got) > 0 {
 		t.Errorf("misses %v, which the board keeps", got)
 	}
 }
@@ -124,11 +123,11 @@ func TestResults(t *testing.T) {
 	}
 
 	// A run of some tests leaves the lines of the others.
-	all := append(chosen, test{group: "B", name: "later", needs: []string{"two boards"}})
+	all := append(chosen, test{group: "B", name: "later", needs: []string{"volumes of CSI"}})
 	first := score("", "v1", "day1 aaa", all, got)
 	second := score(first, "v1", "day2 bbb", all, []result{{test: chosen[1], state: passed, took: 61 * time.Second}})
 	for _, line := range []string{"passed  A day1 aaa    5s\ta b c", "passed  A day2 bbb   61s\ta d", "not-run B day1 aaa    0s\ta e",
-		"waits   B for two boards\tlater", "all          2       0       2       1       5"} {
+		"waits   B for volumes of CSI\tlater", "all          2       0       2       1       5"} {
 		if !strings.Contains(second, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, second)
 		}
