@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,12 +31,13 @@ type plane struct {
 	objects map[*api.Kind]map[string]api.Object
 	lists   map[*api.Kind]int
 	watches map[*api.Kind][]*watch
+	said    map[*api.Kind][]api.Event // all that happened: a watch goes on from what a list had
 	away    bool
 }
 
 func newPlane() *plane {
 	return &plane{objects: map[*api.Kind]map[string]api.Object{api.Services: {}, discovery.EndpointSlices: {}}, lists: map[*api.Kind]int{},
-		watches: map[*api.Kind][]*watch{}}
+		watches: map[*api.Kind][]*watch{}, said: map[*api.Kind][]api.Event{}}
 }
 
 type watch struct {
@@ -62,17 +64,24 @@ func (p *plane) List(_ context.Context, kind *api.Kind, _ api.ListOptions) (api.
 		return api.List{}, errors.New("nobody answers")
 	}
 	p.lists[kind]++
-	var out api.List
+	out := api.List{Revision: strconv.Itoa(len(p.said[kind]))}
 	for _, o := range p.objects[kind] {
 		out.Items = append(out.Items, o)
 	}
 	return out, nil
 }
 
-func (p *plane) Watch(ctx context.Context, kind *api.Kind, _ api.WatchOptions) (api.Watch, error) {
+func (p *plane) Watch(ctx context.Context, kind *api.Kind, opts api.WatchOptions) (api.Watch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	from, err := strconv.Atoi(opts.Revision)
+	if err != nil {
+		return nil, err
+	}
 	w := &watch{events: make(chan api.Event, 10_000), closed: make(chan struct{})}
+	for _, e := range p.said[kind][from:] {
+		w.events <- e
+	}
 	context.AfterFunc(ctx, w.Close)
 	p.watches[kind] = append(p.watches[kind], w)
 	return w, nil
@@ -88,6 +97,7 @@ func (p *plane) tell(kind *api.Kind, o api.Object, what api.EventType) {
 	if p.objects[kind][api.Key(o).String()] = o; what == api.Deleted {
 		delete(p.objects[kind], api.Key(o).String())
 	}
+	p.said[kind] = append(p.said[kind], api.Event{Type: what, Object: o})
 	for _, w := range p.watches[kind] {
 		select {
 		case w.events <- api.Event{Type: what, Object: o}:
