@@ -32,6 +32,8 @@ const (
 	mostShare   = 1000
 )
 
+var endsInNumber = regexp.MustCompile(`-[0-9]+$`)
+
 var usbNumbers = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{4}$`)
 
 func (k deviceKeys) check() error {
@@ -50,6 +52,8 @@ func (k deviceKeys) check() error {
 		switch {
 		case len(validation.IsDNS1123Label(d.Name)) > 0 || len(d.Name) > 40:
 			return bad("name %q is no name of a class, such as zigbee: small letters, digits and -, at most 40", d.Name)
+		case endsInNumber.MatchString(d.Name):
+			return bad("name %s ends in a number, as the place of the second device of a class does", d.Name)
 		case names[d.Name]:
 			return bad("name %s stands there twice", d.Name)
 		case len(d.Globs) > mostGlobs:

@@ -14,6 +14,7 @@ func TestDeviceClasses(t *testing.T) {
 		"devices: [{name: zigbee, usb: 10c4:ea60}]":                            "",
 		"devices: [{name: gpio, share: 0}, {name: serial, unplugged: leave}]":  "",
 		"devices: [{name: Zigbee, usb: 10c4:ea60}]":                            "no name of a class",
+		"devices: [{name: zigbee-2, usb: 10c4:ea60}]":                          "ends in a number",
 		"devices: [{name: zigbee}]":                                            "by globs or usb",
 		"devices: [{name: zigbee, usb: '10C4:EA60'}]":                          "as lsusb shows",
 		"devices: [{name: zigbee, globs: [ttyUSB0]}]":                          "no pattern of names",

@@ -30,6 +30,7 @@ type CharDevice struct {
 	Serial       string
 	Port         string // 1-1.2
 	Part         string // 1.0, and .1 for the second port of an interface
+	Speaks       string // the classes of the interfaces of a USB device that is the node itself: 03 08
 	Captures     bool
 	Converts     bool
 }
@@ -160,6 +161,13 @@ func (c *CharDevices) describe(d *CharDevice, at string) {
 	if d.Subsystem == "video4linux" {
 		d.Captures, d.Converts = videoKind(at)
 	}
+	if d.Subsystem == "usb" {
+		interfaces, _ := filepath.Glob(filepath.Join(dir, "*", "bInterfaceClass"))
+		for _, at := range interfaces {
+			d.Speaks += " " + word(filepath.Dir(at), "bInterfaceClass")
+		}
+		d.Speaks = strings.TrimSpace(d.Speaks)
+	}
 	port := word(filepath.Join(dir, "device"), "port_number")
 	for ; len(dir) > len(sys); dir = filepath.Dir(dir) {
 		if linkBase(dir, "subsystem") != "usb" {
@@ -229,10 +237,7 @@ func videoKind(at string) (captures, converts bool) {
 
 // Wait returns when the kernel has told of something that was plugged or unplugged, after most, or when ctx ends.
 func (c *CharDevices) Wait(ctx context.Context, most time.Duration) {
-	if c.plugs == nil && !c.failed {
-		c.failed = c.listen() != nil
-	}
-	if c.failed {
+	if !c.hears() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(most):
@@ -255,9 +260,17 @@ func (c *CharDevices) Wait(ctx context.Context, most time.Duration) {
 	}
 }
 
+// hears says whether plugs are told here, from the first call on.
+func (c *CharDevices) hears() bool {
+	if c.plugs == nil && !c.failed {
+		c.failed = c.listen() != nil
+	}
+	return !c.failed
+}
+
 // Drain forgets what was told until now.
 func (c *CharDevices) Drain() {
-	if c.plugs == nil {
+	if !c.hears() {
 		return
 	}
 	buf := make([]byte, 16<<10)

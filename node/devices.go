@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -20,14 +21,27 @@ import (
 
 // serveDevices joins the devices of a board with its agent.
 func serveDevices(a *Agent) {
+	there, poked := int64(0), time.Time{}
 	a.cfg.Devices.Serve(func() {
-		a.poster.Poke()
+		// Pods that wait are served at once; one that comes and goes all the time is no reason to write the Node all the time.
+		sum := int64(0)
+		for _, c := range a.cfg.Devices.Counts() {
+			sum += c.Capacity
+		}
+		if sum > there && time.Since(poked) > mostPokes {
+			poked = time.Now()
+			a.poster.Poke()
+		}
+		there = sum
 		a.roster.tryDevices()
 	}, func(pod string) bool {
 		w := a.roster.of(types.UID(pod))
 		return !isClosed(a.handed) || w != nil && !w.isEnded()
 	})
 }
+
+// mostPokes is how often the Node is written because of a device, beside when it would be anyway.
+const mostPokes = 10 * time.Second
 
 // tryDevices has pods with devices look again: theirs may have come, or gone.
 func (r *roster) tryDevices() {
@@ -77,6 +91,7 @@ func (n specNeeds) Devices() ([]devices.Given, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.Labels = n.a.engine.deviceLabels()
 	if w.Paths = paths; len(w.Count) == 0 && len(paths) == 0 {
 		return nil, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"ledge/api"
 	"ledge/node/devices"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
@@ -192,6 +194,35 @@ func podOf(r *rig, c runtime.Container) string {
 		}
 	}
 	return ""
+}
+
+// TestFlapping: a stick that comes and goes all the time does not have the Node written each time.
+func TestFlapping(t *testing.T) {
+	withDevices(t, func(r *rig, s *socketed, _ func() []runtime.Container) {
+		s.begin(r)
+		r.pass(time.Minute)
+		node := func() int {
+			n, err := r.Client.Get(r.Context(), api.Nodes, "", "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			rev, err := strconv.Atoi(n.GetResourceVersion())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rev
+		}
+		before := node()
+		for range 60 {
+			s.plug(0, "A")
+			r.pass(time.Second)
+			s.plug(0)
+			r.pass(time.Second)
+		}
+		if wrote := node() - before; wrote > 80 { // the poster's own looks, and one more for each of them
+			t.Errorf("the Node was written %d times in four minutes of 60 plugs", wrote)
+		}
+	})
 }
 
 // TestDevicesLeft: a class may have its containers left alone.

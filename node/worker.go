@@ -366,6 +366,9 @@ func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
 	if over && !w.isEnded() {
 		close(w.ended)
 		w.a.roster.pokeUndecided()
+		if asksDevices(in.Pod) {
+			w.a.roster.tryDevices() // what it had may go to others
+		}
 	}
 	if over && (out.Done || w.seen.Removed) && !isClosed(w.bare) {
 		close(w.bare)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -40,8 +42,11 @@ type Board struct {
 	changed func() // told when a device has come or gone
 	lives   func(pod string) bool
 
+	looking sync.Mutex // one look at a time; taken first
+
 	mu      sync.Mutex
 	book    Book
+	unsaved bool // the book as it is does not outlive a power cut yet
 	learned bool // what containers that run have is in the book
 	grumble grumble.Once
 }
@@ -64,6 +69,7 @@ func New(cfg Config) *Board {
 		b.book.Gifts = nil
 		b.grumble.About("what devices pods had cannot be read; they get any that is free", err, "file", cfg.File)
 	}
+	cfg.Machine.Drain() // what is plugged in after it is told
 	b.look()
 	return b
 }
@@ -101,6 +107,8 @@ func (b *Board) Run(ctx context.Context) error {
 
 // look says whether something has come or gone.
 func (b *Board) look() bool {
+	b.looking.Lock()
+	defer b.looking.Unlock()
 	seen, err := b.cfg.Machine.Look(Wants(b.cfg.Classes))
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,6 +121,9 @@ func (b *Board) look() bool {
 		return x.ID == y.ID && x.Port == y.Port && x.Class.Name == y.Class.Name && reflect.DeepEqual(x.Nodes, y.Nodes)
 	})
 	b.book.Devices = list
+	if b.unsaved {
+		b.save()
+	}
 	return !same
 }
 
@@ -129,7 +140,7 @@ func (b *Board) Counts() map[string]Count {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.book.Counts(b.cfg.Classes)
+	return b.book.Prune(b.lives).Counts(b.cfg.Classes)
 }
 
 // Given is a device that a container gets.
@@ -143,8 +154,9 @@ type Given struct {
 // Want is what a container asks for: how many of which classes, and devices by their path.
 type Want struct {
 	Ask
-	Count map[string]int // by class
-	Paths []Path
+	Count  map[string]int // by class
+	Paths  []Path
+	Labels []string // of all containers that run
 }
 
 // Path is one device that a volume names.
@@ -176,12 +188,28 @@ func (b *Board) Learn(labels func() []string) {
 
 // Give gives a container what it asks for, or nothing. Unclassed are the volumes' paths that are of no class.
 func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
+	for _, class := range slices.Sorted(maps.Keys(w.Count)) {
+		if !slices.ContainsFunc(b.cfg.Classes, func(c Class) bool { return c.Name == class }) {
+			return nil, nil, fmt.Errorf("%s%s: this board has no class %s: name it in the key devices of the board's configuration", Domain, class, class)
+		}
+	}
+	given, unclassed, err = b.give(w)
+	if err == nil && len(unclassed) > 0 { // it may have been plugged in since the last look
+		b.look()
+		return b.give(w)
+	}
+	return given, unclassed, err
+}
+
+func (b *Board) give(w Want) (given []Given, unclassed []Path, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	there := b.book.Devices
 	book := b.book.Prune(b.lives)
-	left := map[string]int{}
-	for name, n := range w.Count {
-		left[name] = n
+	book.Devices = slices.DeleteFunc(slices.Clone(there), func(d Device) bool { return openByOthers(d, w.Labels) })
+	left := maps.Clone(w.Count)
+	if left == nil {
+		left = map[string]int{}
 	}
 	add := func(g Gift, p Path) {
 		d, _ := book.Of(g)
@@ -219,21 +247,38 @@ func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
 			}
 		}
 	}
+	book.Devices = there
 	b.keep(book)
 	return given, unclassed, nil
+}
+
+// openByOthers says whether a container that runs may open a device that has taken the place of the one that it was given: its rule in the
+// cgroup and its node are numbers. It is ended for that (Lost); until then nobody else gets the device.
+func openByOthers(d Device, labels []string) bool {
+	for _, label := range labels {
+		for _, h := range parse(label) {
+			if slices.ContainsFunc(d.Nodes, h.replaced) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // keep has the book outlive a power cut. A card that takes no file is no reason to start nothing: a running container's label tells too.
 func (b *Board) keep(book Book) {
 	same := slices.Equal(book.Gifts, b.book.Gifts)
-	b.book = book
-	if same {
-		return
+	if b.book = book; !same || b.unsaved {
+		b.save()
 	}
-	data, err := json.Marshal(book.Gifts)
+}
+
+func (b *Board) save() {
+	data, err := json.Marshal(b.book.Gifts)
 	if err == nil {
 		err = durable.Replace(b.cfg.File, data, 0o600)
 	}
+	b.unsaved = err != nil
 	b.grumble.About("what devices pods have cannot be kept for the next boot", err, "file", b.cfg.File)
 }
 
@@ -264,7 +309,13 @@ const Label = "ledge.devices"
 
 type held struct {
 	Gift
-	Born []uint64 `json:"born"`
+	Born    []uint64    `json:"born"`
+	Numbers [][2]uint32 `json:"numbers,omitempty"` // of the same nodes
+}
+
+// replaced says whether a node has the numbers of one that was given, and is another.
+func (h held) replaced(n Node) bool {
+	return slices.Contains(h.Numbers, [2]uint32{n.Major, n.Minor}) && !slices.Contains(h.Born, n.Born)
 }
 
 // LabelOf is what Label holds; empty: nothing was given.
@@ -276,7 +327,7 @@ func LabelOf(list []Given) string {
 	for _, g := range list {
 		h := held{Gift: g.Gift}
 		for _, n := range g.Nodes {
-			h.Born = append(h.Born, n.Born)
+			h.Born, h.Numbers = append(h.Born, n.Born), append(h.Numbers, [2]uint32{n.Major, n.Minor})
 		}
 		out = append(out, h)
 	}
@@ -320,6 +371,9 @@ func (b *Board) Lost(label string) (out []Lost) {
 			if c.Name == h.Class {
 				then = c.Gone
 			}
+		}
+		if slices.ContainsFunc(b.book.Devices, func(d Device) bool { return slices.ContainsFunc(d.Nodes, h.replaced) }) {
+			then = Restart // it could open what is somebody else's
 		}
 		out = append(out, Lost{h.Gift, then})
 	}

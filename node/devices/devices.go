@@ -34,6 +34,7 @@ type Found struct {
 	Serial       string // of that
 	Port         string // where that is plugged in: 1-1.2
 	Part         string // which part of that: the interface 1.0, and the port of several
+	Speaks       string // the classes of a USB device's interfaces, with spaces between: 03 08
 	Captures     bool   // video comes out of it
 	Converts     bool   // video goes in and comes out
 }
@@ -175,15 +176,17 @@ func Sort(found []Found, classes []Class) (out []Device) {
 		if i < 0 || classes[i].Share == 0 || Forbidden(f) || Guarded(f) && !classes[i].named(f) {
 			continue
 		}
-		c, id := classes[i], identity(f)
+		c, id, card := classes[i], identity(f), ""
 		if c.card != nil {
-			id = cmp.Or(strings.TrimSuffix(id, "-"+f.Part), "/dev/snd/") + c.card(f)
-			if f.USB == "" {
-				id = "/dev/snd/" + c.card(f)
+			card = c.card(f) // another one after each start, so that it is no part of what a USB device is
+			if id = "/dev/snd/" + card; f.USB != "" {
+				whole := f
+				whole.Part = ""
+				id = identity(whole)
 			}
 		}
 		n := Node{f.Path, f.Major, f.Minor, f.Born, f.Group}
-		key := c.Name + " " + id + " " + f.Port
+		key := c.Name + " " + id + " " + f.Port + " " + card
 		if j, ok := at[key]; ok && c.card != nil {
 			out[j].Nodes = append(out[j].Nodes, n)
 			continue

@@ -161,7 +161,12 @@ func TestGive(t *testing.T) {
 		all = append(all, Found{Path: fmt.Sprint("/dev/a", i)}, Found{Path: fmt.Sprint("/dev/b", i)})
 	}
 	var b Book
-	living := map[string]bool{}
+	living, given := map[string]bool{}, 0
+	defer func() {
+		if given < 500 {
+			t.Errorf("seed %d: only %d were given", seed, given)
+		}
+	}()
 	for range 4000 {
 		var there []Found
 		for _, f := range all {
@@ -184,10 +189,20 @@ func TestGive(t *testing.T) {
 		if n == 0 {
 			n = 1 + rnd.IntN(2)
 		}
+		free := b.Counts(classes)[Domain+class.Name].Allocatable
+		for _, g := range b.Gifts {
+			if _, there := b.Of(g); there && g.Class == class.Name {
+				free--
+			}
+		}
 		gifts, err := b.Give(a, class, n)
 		if err != nil {
+			if len(had) == 0 && free >= int64(n) {
+				t.Fatalf("seed %d: %d are free, %v gets none of %d: %v", seed, free, a, n, err)
+			}
 			continue
 		}
+		given++
 		if len(had) > 0 && !slices.Equal(had, gifts) {
 			t.Fatalf("seed %d: %v had %v and gets %v", seed, a, had, gifts)
 		}

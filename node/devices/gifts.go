@@ -18,6 +18,7 @@ type Gift struct {
 	Port      string `json:"port,omitempty"`
 	Beside    bool   `json:"beside,omitempty"` // asked for by its path, not by the resource
 	Nth       int    `json:"nth,omitempty"`    // where one device is given to a container more than once
+	Twin      bool   `json:"twin,omitempty"`   // another with the same number was plugged in: only the port tells which it is
 }
 
 // Ask is a container that wants devices.
@@ -26,8 +27,10 @@ type Ask struct {
 	Init                 bool
 }
 
-func (a Ask) gift(d Device, beside bool) Gift {
-	return Gift{Pod: a.Pod, Name: a.Name, Container: a.Container, Init: a.Init, Class: d.Class.Name, ID: d.ID, Port: d.Port, Beside: beside}
+func (b Book) gift(a Ask, d Device, beside bool) Gift {
+	twin := slices.ContainsFunc(b.Devices, func(o Device) bool { return o.ID == d.ID && o.Class.Name == d.Class.Name && o.Port != d.Port })
+	return Gift{Pod: a.Pod, Name: a.Name, Container: a.Container, Init: a.Init, Class: d.Class.Name, ID: d.ID, Port: d.Port, Beside: beside,
+		Twin: twin}
 }
 
 func (a Ask) has(g Gift) bool { return g.Pod == a.Pod && g.Container == a.Container }
@@ -48,6 +51,7 @@ func (b Book) Of(g Gift) (Device, bool) {
 		case d.ID != g.ID || d.Class.Name != g.Class:
 		case d.Port == g.Port:
 			return d, true
+		case g.Twin: // it may be the other one
 		default:
 			moved = append(moved, d)
 		}
@@ -110,7 +114,7 @@ func (b Book) Give(a Ask, class Class, n int) ([]Gift, error) {
 		if !ok {
 			return nil, b.none(class)
 		}
-		g := a.gift(d, false)
+		g := b.gift(a, d, false)
 		for slices.Contains(mine, g) {
 			g.Nth++
 		}
@@ -130,7 +134,7 @@ func (b Book) choose(a Ask, class Class, gifts []Gift) (Device, bool) {
 			continue
 		}
 		used := b.used(d, gifts)
-		after := b.used(d, append(slices.Clip(gifts), a.gift(d, false)))
+		after := b.used(d, append(slices.Clip(gifts), b.gift(a, d, false)))
 		if after > class.Share {
 			continue
 		}
@@ -165,7 +169,7 @@ func (b Book) Named(a Ask, major, minor uint32) (g Gift, ok bool, err error) {
 				return g, true, nil
 			}
 		}
-		g := a.gift(d, true)
+		g := b.gift(a, d, true)
 		if b.used(d, append(slices.Clip(b.Gifts), g)) > d.Class.Share {
 			return Gift{}, true, fmt.Errorf("device %s: %s", d.Nodes[0].Path, b.holders(d))
 		}

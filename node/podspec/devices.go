@@ -48,6 +48,17 @@ func deviceVars(given []devices.Given) (vars []envVar) {
 	return vars
 }
 
+// ownNode says whether every container has something of its own at a path.
+func ownNode(at string) bool {
+	for _, dir := range []string{"/dev/pts", "/dev/shm", "/dev/mqueue", "/dev/fd"} {
+		if at == dir || strings.HasPrefix(at, dir+"/") {
+			return true
+		}
+	}
+	return slices.Contains([]string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/console",
+		"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/core"}, at)
+}
+
 // giveDevices puts the devices into what the engine runs. One that a volume names has its node where the volume is mounted: in the
 // container's own /dev as one of its own, which everybody in it may open, else as the board's, for whose group the container then has.
 func giveDevices(out *runtime.Container, given []devices.Given) {
@@ -70,6 +81,10 @@ func giveDevices(out *runtime.Container, given []devices.Given) {
 			continue
 		}
 		at, n := path.Clean(g.At), g.Nodes[0]
+		if ownNode(at) { // the mount hides what every container has there
+			add("", n, g.ReadOnly)
+			continue
+		}
 		mounts = slices.DeleteFunc(mounts, func(m runtime.Mount) bool { return path.Clean(m.Target) == at })
 		if strings.HasPrefix(at, "/dev/") && !covered(at) {
 			out.Mounts = slices.DeleteFunc(slices.Clone(out.Mounts), func(m runtime.Mount) bool { return path.Clean(m.Target) == at })

@@ -48,6 +48,9 @@ func defaultRules() []*devices.Rule {
 	return rules
 }
 
+// ownNodes are a container's own besides its devices.
+var ownNodes = []string{"/dev/ptmx", "/dev/console", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/core"}
+
 // mostDevices is more than a board has.
 const mostDevices = 256
 
@@ -73,7 +76,11 @@ func givenDevices(p runtime.Pod, list []runtime.Device) (nodes []*devices.Device
 		if !strings.HasPrefix(d.Path, "/dev/") || filepath.Clean(d.Path) != d.Path {
 			return nil, nil, fmt.Errorf("device %q: its node is to be below /dev", d.Path)
 		}
-		if slices.ContainsFunc(nodes, func(o *devices.Device) bool { return o.Path == d.Path }) {
+		there := func(o *devices.Device) bool { return o.Path == d.Path }
+		if i := slices.IndexFunc(nodes, there); i >= 0 && (nodes[i].Major != rule.Major || nodes[i].Minor != rule.Minor) ||
+			slices.ContainsFunc(defaultDevices(), there) || slices.Contains(ownNodes, d.Path) {
+			return nil, nil, fmt.Errorf("device %d:%d: something else is at %s in every container, or was given there", d.Major, d.Minor, d.Path)
+		} else if i >= 0 {
 			continue
 		}
 		nodes = append(nodes, &devices.Device{Path: d.Path, FileMode: mode, Rule: rule})

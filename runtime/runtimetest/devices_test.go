@@ -53,6 +53,14 @@ func TestDeviceRefused(t *testing.T) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
+	for _, list := range [][]runtime.Device{{{Path: "/dev/tty", Major: 188}}, {{Path: "/dev/ptmx", Major: 188}},
+		{{Path: "/dev/ledge/x", Major: 188}, {Path: "/dev/ledge/x", Major: 188, Minor: 1}}} {
+		c := s.NewContainer(t, p, "exit", "0")
+		c.Devices = list
+		if _, err := s.Engine.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "something else is at "+list[0].Path) {
+			t.Errorf("%v: %v", list, err)
+		}
+	}
 	c := s.NewContainer(t, p, "exit", "0")
 	c.Devices = make([]runtime.Device, 257)
 	if _, err := s.Engine.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "more than 256") {
