@@ -368,6 +368,7 @@ func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
 		w.a.roster.pokeUndecided()
 		if asksDevices(in.Pod) {
 			w.a.roster.tryDevices() // what it had may go to others
+			w.a.poster.Poke()       // and counts again, if a volume had it
 		}
 	}
 	if over && (out.Done || w.seen.Removed) && !isClosed(w.bare) {

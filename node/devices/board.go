@@ -47,6 +47,7 @@ type Board struct {
 	mu      sync.Mutex
 	book    Book
 	unsaved bool // the book as it is does not outlive a power cut yet
+	untold  bool // something has come or gone that only Give knows of
 	learned bool // what containers that run have is in the book
 	grumble grumble.Once
 }
@@ -105,8 +106,16 @@ func (b *Board) Run(ctx context.Context) error {
 	return nil
 }
 
-// look says whether something has come or gone.
+// look says whether something has come or gone since it said so last.
 func (b *Board) look() bool {
+	changed := b.lookUp()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	changed, b.untold = changed || b.untold, false
+	return changed
+}
+
+func (b *Board) lookUp() bool {
 	b.looking.Lock()
 	defer b.looking.Unlock()
 	seen, err := b.cfg.Machine.Look(Wants(b.cfg.Classes))
@@ -195,7 +204,10 @@ func (b *Board) Give(w Want) (given []Given, unclassed []Path, err error) {
 	}
 	given, unclassed, err = b.give(w)
 	if err == nil && len(unclassed) > 0 { // it may have been plugged in since the last look
-		b.look()
+		changed := b.lookUp()
+		b.mu.Lock()
+		b.untold = b.untold || changed // Run tells it: the kernel has
+		b.mu.Unlock()
 		return b.give(w)
 	}
 	return given, unclassed, err
@@ -223,6 +235,9 @@ func (b *Board) give(w Want) (given []Given, unclassed []Path, err error) {
 		}
 	}
 	for _, p := range w.Paths {
+		if i := slices.IndexFunc(there, func(d Device) bool { return d.has(p.Major, p.Minor) }); i >= 0 && openByOthers(there[i], w.Labels) {
+			return nil, nil, fmt.Errorf("device %s: a container that is about to end may still open it", there[i].Nodes[0].Path)
+		}
 		g, ok, err := book.Named(w.Ask, p.Major, p.Minor)
 		switch {
 		case err != nil:

@@ -105,6 +105,9 @@ func TestNumbersOfAnother(t *testing.T) {
 	if got, err := r.serial("b", label); err == nil {
 		t.Errorf("b gets %v, which a's container may open", got)
 	}
+	if got, err := r.give("v", Want{Paths: []Path{{Major: 188, At: "/dev/x"}}, Labels: []string{label}}); err == nil {
+		t.Errorf("a volume gets %v, which a's container may open", got)
+	}
 	if got, err := r.serial("b"); err != nil || got[0].ID != "usb-10c4:ea60-B-1.0" {
 		t.Errorf("a's container has ended: %v %v", got, err)
 	}
@@ -146,6 +149,12 @@ func TestLooksAgain(t *testing.T) {
 		Paths: []Path{{Major: 188, At: "/dev/x"}, {Major: 1, Minor: 1, At: "/dev/m"}}})
 	if err != nil || len(given) != 1 || len(unclassed) != 1 || unclassed[0].At != "/dev/m" {
 		t.Errorf("%v %v %v", given, unclassed, err)
+	}
+	if !r.look() {
+		t.Error("nobody else is told that it came")
+	}
+	if r.look() {
+		t.Error("it is told twice")
 	}
 }
 

@@ -55,6 +55,10 @@ type Device struct {
 	Nodes []Node
 }
 
+func (d Device) has(major, minor uint32) bool {
+	return slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.Major == major && n.Minor == minor })
+}
+
 // Pulled is what happens to a container whose device is unplugged.
 type Pulled string
 

@@ -161,7 +161,7 @@ func (b Book) choose(a Ask, class Class, gifts []Gift) (Device, bool) {
 // Named gives the one device that has a node, by its numbers. False: no class has it.
 func (b Book) Named(a Ask, major, minor uint32) (g Gift, ok bool, err error) {
 	for _, d := range b.Devices {
-		if !slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.Major == major && n.Minor == minor }) {
+		if !d.has(major, minor) {
 			continue
 		}
 		for _, g := range b.Gifts {
