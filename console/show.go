@@ -142,7 +142,10 @@ func openScreen(dev string) (*screen, error) {
 	if err := unix.IoctlSetInt(int(ctl.Fd()), vtActivate, 2); err != nil {
 		return nil, errors.Join(fmt.Errorf("show terminal 2: %w", err), f.Close())
 	}
-	return &screen{f}, keysAlone(f)
+	if err := keysAlone(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &screen{f}, nil
 }
 
 // keysAlone has a terminal neither show nor hold back what is typed: keys would scroll away what stands there, or stop it (Ctrl-S, Scroll

@@ -47,11 +47,10 @@ func Outside(h *Host) ([]Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	defaults, passing, all := h.defaultRoutes(), h.passingAddresses(), filepath.Join(h.cfg.Sys, "class/net")
+	outside, passing := outsideOf(h), h.passingAddresses()
 	var out []Interface
 	for _, i := range ifaces {
-		_, leaves := defaults[i.Name]
-		if !i.Up || i.Loopback || !i.Multicast || !leaves && !overHardware(all, i.Name, mostLayers) {
+		if !i.Up || i.Loopback || !i.Multicast || !outside(i.Name) {
 			continue
 		}
 		routed := slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && usable(p.Addr()) && !passing[p.Addr()] })
@@ -71,13 +70,22 @@ func Inside(h *Host) (names []string) {
 	if err != nil {
 		return nil // whoever asks for addresses next hears of it
 	}
-	defaults, all := h.defaultRoutes(), filepath.Join(h.cfg.Sys, "class/net")
+	outside := outsideOf(h)
 	for _, i := range ifaces {
-		if _, leaves := defaults[i.Name]; !leaves && !overHardware(all, i.Name, mostLayers) {
+		if !outside(i.Name) {
 			names = append(names, i.Name)
 		}
 	}
 	return names
+}
+
+// outsideOf tells which interfaces are hardware, stand over it, or are where the default route leaves.
+func outsideOf(h *Host) func(name string) bool {
+	defaults, all := h.defaultRoutes(), filepath.Join(h.cfg.Sys, "class/net")
+	return func(name string) bool {
+		_, leaves := defaults[name]
+		return leaves || overHardware(all, name, mostLayers)
+	}
 }
 
 // mostLayers is a VLAN on a bridge of bonds, and one more.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // node is a ledge of our own: its directories, bridge and cgroup carry its name, and go with it.
@@ -106,9 +107,9 @@ func (n *node) second(ctx context.Context, log string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := exec.CommandContext(ctx, "sed", "-n", "s/^ *server: //p", n.kubeconfig).Output()
+	first, err := clientcmd.BuildConfigFromFlags("", n.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("find the server in %s: %w", n.kubeconfig, err)
+		return nil, err
 	}
 	out, err := os.Create(log)
 	if err != nil {
@@ -119,7 +120,7 @@ func (n *node) second(ctx context.Context, log string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.launch(out, filepath.Join(n.dir, "config.yaml"), "agent", "--server", strings.TrimSpace(string(server)), "--token",
+	if err := s.launch(out, filepath.Join(n.dir, "config.yaml"), "agent", "--server", first.Host, "--token",
 		lastLine(token), "--hostname-override", name, "--port", port); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -223,20 +222,7 @@ func (s *Setup) tidy() {
 func (s *Setup) drop(ctx context.Context, uid string) error {
 	ctx, cancel := context.WithTimeout(ctx, hasty)
 	defer cancel()
-	if err := s.take(ctx, uid); err != nil {
-		return err
-	}
-	defer s.release(uid)
-	s.mu.Lock()
-	r, unwanted := s.pods[uid], s.unwanted[uid]
-	s.mu.Unlock()
-	if r == nil || !unwanted {
-		return nil
-	}
-	if err := s.disconnect(ctx, r); err != nil {
-		return fmt.Errorf("disconnect pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
-	}
-	return nil
+	return s.detach(ctx, uid, func() bool { return s.unwanted[uid] })
 }
 
 func (s *Setup) status(ctx context.Context, l *list) error {
@@ -247,11 +233,7 @@ func (s *Setup) status(ctx context.Context, l *list) error {
 			}
 			continue
 		}
-		req, err := l.request(p, asks{})
-		if err == nil {
-			_, err = s.run(ctx, p.kind(), call{command: "STATUS"}, req)
-		}
-		if err != nil {
+		if _, err := s.ask(ctx, l, p, call{command: "STATUS"}, asks{}); err != nil {
 			return fmt.Errorf("network %s: %w", l.Name, err)
 		}
 	}
@@ -285,9 +267,6 @@ func (s *Setup) release(uid string) {
 	s.freed.Broadcast()
 }
 
-// idShape is what the specification takes as the name of an attachment.
-var idShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
-
 // Attach connects a pod.
 func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, error) {
 	if err := ctx.Err(); err != nil {
@@ -296,7 +275,7 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 	fail := func(err error) ([]netip.Addr, error) {
 		return nil, fmt.Errorf("connect pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if !idShape.MatchString(pod.UID) || len(pod.UID) > 128 {
+	if !isName(pod.UID) {
 		return fail(fmt.Errorf("%q is no UID", pod.UID))
 	}
 	if err := s.take(ctx, pod.UID); err != nil {
@@ -392,8 +371,8 @@ func has(name string, addrs []netip.Addr) error {
 	return nil
 }
 
-func (s *Setup) callOf(command string, pod network.Pod) call {
-	return call{command: command, id: pod.UID, netns: pod.NetNS, args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + pod.Namespace + ";K8S_POD_NAME=" +
+func callOf(command string, pod network.Pod, netns string) call {
+	return call{command: command, id: pod.UID, netns: netns, args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + pod.Namespace + ";K8S_POD_NAME=" +
 		pod.Name + ";K8S_POD_INFRA_CONTAINER_ID=" + pod.UID + ";K8S_POD_UID=" + pod.UID}
 }
 
@@ -426,11 +405,7 @@ func (s *Setup) connect(ctx context.Context, pod network.Pod, wanted []netip.Add
 	}
 	var result json.RawMessage
 	for _, p := range l.Plugins {
-		req, err := l.request(p, asks{previous: result, ports: pod.Ports, wanted: wanted})
-		if err != nil {
-			return nil, err
-		}
-		out, err := s.run(ctx, p.kind(), s.callOf("ADD", pod), req)
+		out, err := s.ask(ctx, l, p, callOf("ADD", pod, pod.NetNS), asks{previous: result, ports: pod.Ports, wanted: wanted})
 		if err == nil {
 			result, err = compact(out)
 		}
@@ -478,15 +453,13 @@ func (s *Setup) keep(r *record) error {
 	return nil
 }
 
-// ask runs one plugin for a pod that it may have connected.
-func (s *Setup) ask(ctx context.Context, command string, r *record, p plugin) error {
-	c := s.callOf(command, r.Pod)
-	c.netns = r.where()
-	req, err := r.List.request(p, asks{previous: r.Result, ports: r.Pod.Ports})
-	if err == nil {
-		_, err = s.run(ctx, p.kind(), c, req)
+// ask runs one plugin of a network, and gives what it answers.
+func (s *Setup) ask(ctx context.Context, l *list, p plugin, c call, a asks) ([]byte, error) {
+	req, err := l.request(p, a)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return s.run(ctx, p.kind(), c, req)
 }
 
 // disconnect runs the plugins that connected a pod, the last one first, and forgets the pod.
@@ -499,7 +472,7 @@ func (s *Setup) disconnect(ctx context.Context, r *record) error {
 // takeBack is disconnect for who holds counted. What a plugin has made that is not installed any more stays: nobody else knows it.
 func (s *Setup) takeBack(ctx context.Context, r *record) error {
 	for _, p := range slices.Backward(r.List.Plugins) {
-		err := s.ask(ctx, "DEL", r, p)
+		_, err := s.ask(ctx, &r.List, p, callOf("DEL", r.Pod, r.where()), asks{previous: r.Result, ports: r.Pod.Ports})
 		if errors.Is(err, errNoProgram) {
 			slog.Warn("a plugin cannot take back what it made for a pod", "pod", r.Pod.Namespace+"/"+r.Pod.Name, "err", err)
 		} else if err != nil {
@@ -523,14 +496,19 @@ func (s *Setup) forget(r *record) error {
 
 // Detach disconnects a pod.
 func (s *Setup) Detach(ctx context.Context, uid string) error {
+	return s.detach(ctx, uid, func() bool { return true })
+}
+
+// detach disconnects a pod that is still meant, when nothing else is being done to it.
+func (s *Setup) detach(ctx context.Context, uid string, meant func() bool) error {
 	if err := s.take(ctx, uid); err != nil {
 		return err
 	}
 	defer s.release(uid)
 	s.mu.Lock()
-	r := s.pods[uid]
+	r, is := s.pods[uid], meant()
 	s.mu.Unlock()
-	if r == nil {
+	if r == nil || !is {
 		return nil
 	}
 	if err := s.disconnect(ctx, r); err != nil {
@@ -589,10 +567,7 @@ func (s *Setup) collect(ctx context.Context) error {
 	s.mu.Unlock()
 	var errs []error
 	for _, p := range l.Plugins {
-		req, err := l.request(p, asks{valid: valid})
-		if err == nil {
-			_, err = s.run(ctx, p.kind(), call{command: "GC"}, req)
-		}
+		_, err := s.ask(ctx, l, p, call{command: "GC"}, asks{valid: valid})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

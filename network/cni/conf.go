@@ -66,9 +66,13 @@ func (l *list) can(capability string) bool {
 	return slices.ContainsFunc(l.Plugins, func(p plugin) bool { return p.can(capability) })
 }
 
+// nameShape is what the specification takes as a name, of a network and of an attachment.
+var nameShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+func isName(s string) bool { return len(s) <= 128 && nameShape.MatchString(s) }
+
 var (
-	networkName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
-	errNone     = errors.New("there is no configuration of a network yet: a cluster's network brings it, as a file NAME.conflist")
+	errNone = errors.New("there is no configuration of a network yet: a cluster's network brings it, as a file NAME.conflist")
 )
 
 // load reads the network of a directory: the first file by name that is one, as container runtimes do. A file that is damaged is not
@@ -176,7 +180,7 @@ func parse(data []byte, single bool) (*list, error) {
 
 // check says what cannot be used of a list, and chooses its version.
 func (l *list) check() error {
-	if !networkName.MatchString(l.Name) || len(l.Name) > 128 {
+	if !isName(l.Name) {
 		return fmt.Errorf("name %q: want letters, digits, ., _ and -", l.Name)
 	}
 	offered := l.Versions
@@ -196,7 +200,7 @@ func (l *list) check() error {
 	}
 	for i, p := range l.Plugins {
 		var kind string
-		if err := json.Unmarshal(p["type"], &kind); err != nil || !networkName.MatchString(kind) {
+		if err := json.Unmarshal(p["type"], &kind); err != nil || !isName(kind) {
 			return fmt.Errorf("plugins[%d].type: want the name of a program, without a path", i)
 		}
 		var can map[string]bool

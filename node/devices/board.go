@@ -218,7 +218,11 @@ func (b *Board) give(w Want) (given []Given, unclassed []Path, err error) {
 	defer b.mu.Unlock()
 	there := b.book.Devices
 	book := b.book.Prune(b.lives)
-	book.Devices = slices.DeleteFunc(slices.Clone(there), func(d Device) bool { return openByOthers(d, w.Labels) })
+	var running []held
+	for _, label := range w.Labels {
+		running = append(running, parse(label)...)
+	}
+	book.Devices = slices.DeleteFunc(slices.Clone(there), func(d Device) bool { return openByOthers(d, running) })
 	left := maps.Clone(w.Count)
 	if left == nil {
 		left = map[string]int{}
@@ -235,7 +239,7 @@ func (b *Board) give(w Want) (given []Given, unclassed []Path, err error) {
 		}
 	}
 	for _, p := range w.Paths {
-		if i := slices.IndexFunc(there, func(d Device) bool { return d.has(p.Major, p.Minor) }); i >= 0 && openByOthers(there[i], w.Labels) {
+		if i := slices.IndexFunc(there, func(d Device) bool { return d.has(p.Major, p.Minor) }); i >= 0 && openByOthers(there[i], running) {
 			return nil, nil, fmt.Errorf("device %s: a container that is about to end may still open it", there[i].Nodes[0].Path)
 		}
 		g, ok, err := book.Named(w.Ask, p.Major, p.Minor)
@@ -269,15 +273,8 @@ func (b *Board) give(w Want) (given []Given, unclassed []Path, err error) {
 
 // openByOthers says whether a container that runs may open a device that has taken the place of the one that it was given: its rule in the
 // cgroup and its node are numbers. It is ended for that (Lost); until then nobody else gets the device.
-func openByOthers(d Device, labels []string) bool {
-	for _, label := range labels {
-		for _, h := range parse(label) {
-			if slices.ContainsFunc(d.Nodes, h.replaced) {
-				return true
-			}
-		}
-	}
-	return false
+func openByOthers(d Device, running []held) bool {
+	return slices.ContainsFunc(running, func(h held) bool { return slices.ContainsFunc(d.Nodes, h.replaced) })
 }
 
 // keep has the book outlive a power cut. A card that takes no file is no reason to start nothing: a running container's label tells too.
