@@ -41,7 +41,8 @@ var systemMounts = []systemMount{
 	{"tmpfs", "/dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 	{"tmpfs", "/run", "mode=0755", unix.MS_NOSUID | unix.MS_NODEV},
 	{"tmpfs", "/tmp", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
-	{"cgroup2", "/sys/fs/cgroup", "nsdelegate", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+	// favordynmods (Linux 6.0): a container's start does not wait some 10 ms for a lock of the kernel (runtime/libct: swift).
+	{"cgroup2", "/sys/fs/cgroup", "nsdelegate,favordynmods", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 }
 
 // MountSystem mounts what every program expects and the kernel does not mount by itself; what is there already stays.
@@ -96,8 +97,9 @@ func mountIfNone(m systemMount) error {
 		return err
 	}
 	err := unix.Mount(m.kind, m.at, m.kind, m.flags, m.options)
-	if errors.Is(err, unix.EINVAL) && m.options != "" { // an option that the kernel does not know
-		err = unix.Mount(m.kind, m.at, m.kind, m.flags, "")
+	for options := m.options; errors.Is(err, unix.EINVAL) && options != ""; { // one that the kernel does not know: the newest stand last
+		options = options[:max(0, strings.LastIndexByte(options, ','))]
+		err = unix.Mount(m.kind, m.at, m.kind, m.flags, options)
 	}
 	if err != nil {
 		return fmt.Errorf("mount %s: %w", m.at, err)

@@ -4,6 +4,7 @@
 // It prints a table with ratios and writes the same as JSON. What cannot run is named, not guessed.
 //
 //	go run ./lab/bench [-n 20] [-pods 20] [-idle 2m] [-only memory,idle] [-o bin/bench.json] [-page docs/bench.md]
+//	go run ./lab/bench -only trace -page docs/measured/starts.md -section stages
 //	go run ./lab/bench -beside bin/ledge-before [-pairs 10] [-page docs/measured/pairs.md]
 package main
 
@@ -70,7 +71,7 @@ func main() {
 	flag.IntVar(&b.pods, "pods", 20, "containers for the memory rows")
 	flag.DurationVar(&b.idle, "idle", 2*time.Minute, "how long to watch what an idle node writes")
 	flag.StringVar(&b.ledge, "binary", "bin/ledge", "ledge to measure")
-	flag.StringVar(&b.only, "only", "", "parts to measure: "+strings.Join(append(slices.Clone(parts), "others"), ", ")+"; if empty, all but claims")
+	flag.StringVar(&b.only, "only", "", "parts to measure: "+strings.Join(append(slices.Clone(parts), "others"), ", ")+"; if empty, all but claims and trace")
 	out := flag.String("o", "bin/bench.json", "where the JSON goes")
 	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
 	flag.StringVar(&b.section, "section", "runtimes", "which table of that page it is")
@@ -86,7 +87,7 @@ func main() {
 // wants says whether a part is to be measured.
 func (b *bench) wants(part string) bool {
 	if b.only == "" {
-		return part != "claims" // which have a page of their own: -only claims
+		return part != "claims" && part != "trace" // which have pages of their own: -only claims
 	}
 	return slices.Contains(strings.Split(b.only, ","), part)
 }

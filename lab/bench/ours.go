@@ -33,10 +33,11 @@ type node struct {
 	quotas bool   // it holds claims to their sizes
 	brain  *exec.Cmd
 	http   *http.Client
+	marks  func(word string) error // what is told of the pod that runObject starts; nil: nobody is
 }
 
 // parts are the names of what ours measures, in this order.
-var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown", "sampling", "claims"}
+var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown", "sampling", "claims", "trace"}
 
 // newNode is a node that is not started yet.
 func newNode(b *bench, name string) *node {
@@ -57,7 +58,7 @@ func (b *bench) ours(ctx context.Context) (err error) {
 		return err
 	}
 	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts, n.shutdown, n.sampling,
-		n.claims} {
+		n.claims, n.trace} {
 		if !b.wants(parts[i]) {
 			continue
 		}
@@ -272,13 +273,23 @@ func (n *node) runObject(ctx context.Context, name string, pod map[string]any, b
 		return 0, err
 	}
 	defer resp.Body.Close()
+	mark := func(string) error { return nil }
+	if n.marks != nil {
+		mark = n.marks
+	}
 	begin := time.Now()
 	for _, do := range before {
 		if err := do(); err != nil {
 			return 0, err
 		}
 	}
+	if err := mark("post"); err != nil {
+		return 0, err
+	}
 	if _, err := n.call(ctx, "POST", podsPath, pod); err != nil {
+		return 0, err
+	}
+	if err := mark("posted"); err != nil {
 		return 0, err
 	}
 	for d := json.NewDecoder(resp.Body); ; {
@@ -292,7 +303,7 @@ func (n *node) runObject(ctx context.Context, name string, pod map[string]any, b
 		}
 		switch s := event.Object.Status; s.Phase {
 		case "Running":
-			return time.Since(begin), nil
+			return time.Since(begin), mark("running")
 		case "Failed":
 			return 0, fmt.Errorf("pod %s failed: %s %s", name, s.Reason, s.Message)
 		}

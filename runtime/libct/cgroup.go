@@ -33,6 +33,8 @@ type tree struct {
 	root    string          // absolute below the mount point
 	lacks   map[string]bool // of limiting; Enter's finding, and before it nothing
 
+	swift swift
+
 	mu     sync.Mutex
 	mounts map[string]string // of the hierarchies of cgroup v1, by controller; nil until one has been used
 }
