@@ -45,7 +45,13 @@ type row struct {
 const (
 	startAll    = "start of one container, request to running"
 	startEngine = "start of one container, runtime only"
+	startTen    = "start of ten containers at once"
 )
+
+const tenAtOnce = 10
+
+// rounds is how often ten at once are started where n are one by one.
+func rounds(n int) int { return max(1, n/4) }
 
 // bench collects the rows and knows the places.
 type bench struct {

@@ -99,30 +99,50 @@ func (b *bench) crun(ctx context.Context, d debian) error {
 	return b.oci(ctx, d, "crun")
 }
 
-// oci times the start of containers from the bundle with a program of runc's command line.
+// oci times the start of containers from the bundle with a program of runc's command line: one, and ten at once.
 func (b *bench) oci(ctx context.Context, d debian, program string) error {
 	flags := []string{"--root", filepath.Join(b.dir, program)}
-	ms, err := median(b.runs, func(i int) (time.Duration, error) {
-		id := fmt.Sprintf("ledgebench%d-%d", os.Getpid(), i)
+	id := func(i int) string { return fmt.Sprintf("ledgebench%d-%d", os.Getpid(), i) }
+	run := func(from, to int) (took time.Duration, err error) {
+		var wait []func() error
 		start := time.Now()
-		run := d.command(ctx, program, append(flags, "run", "-d", "--bundle", b.bundle(), id)...)
-		// The container inherits the output: a pipe would be held open by it.
-		out, err := os.CreateTemp(b.dir, program)
-		if err != nil {
-			return 0, err
+		for i := from; i < to; i++ {
+			// The container inherits the output: a pipe would be held open by it.
+			out, err := os.CreateTemp(b.dir, program)
+			if err != nil {
+				return 0, err
+			}
+			defer out.Close()
+			cmd := d.command(ctx, program, append(flags, "run", "-d", "--bundle", b.bundle(), id(i))...)
+			cmd.Stdout, cmd.Stderr = out, out
+			if err := cmd.Start(); err != nil {
+				return 0, err
+			}
+			wait = append(wait, func() error {
+				err := cmd.Wait()
+				if err != nil {
+					text, readErr := os.ReadFile(out.Name())
+					err = errors.Join(fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text))), readErr)
+				}
+				return err
+			})
 		}
-		defer out.Close()
-		run.Stdout, run.Stderr = out, out
-		err = run.Run()
-		took := time.Since(start)
-		if err != nil {
-			text, readErr := os.ReadFile(out.Name())
-			return 0, errors.Join(fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text))), readErr)
+		for _, w := range wait {
+			err = errors.Join(err, w())
 		}
-		return took, quiet(d.command(ctx, program, append(flags, "delete", "-f", id)...))
-	})
-	if err == nil {
-		b.add(startEngine, program+" run -d", ms, "ms", "no network")
+		took = time.Since(start)
+		for i := from; i < to; i++ {
+			err = errors.Join(err, quiet(d.command(ctx, program, append(flags, "delete", "-f", id(i))...)))
+		}
+		return took, err
+	}
+	ms, err := median(b.runs, func(i int) (time.Duration, error) { return run(i, i+1) })
+	if err != nil {
+		return err
+	}
+	b.add(startEngine, program+" run -d", ms, "ms", "no network")
+	if ms, err = median(rounds(b.runs), func(i int) (time.Duration, error) { return run(tenAtOnce*i, tenAtOnce*(i+1)) }); err == nil {
+		b.add(startTen, program+" run -d", ms, "ms", "no network; until the last has ended")
 	}
 	return err
 }
