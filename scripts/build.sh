@@ -44,14 +44,14 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 built=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
 
 # seccomp links libseccomp in; runc_nocriu leaves CRIU's protobuf out; netgo and osusergo keep glibc's NSS, which
-# cannot be linked statically, away. -static comes through gcc, hence the external linker.
-lean=$(scripts/lean.sh)
+# cannot be linked statically, away. -static comes through gcc, hence the external linker. -funcalign: 16 bytes, as on arm64; Go takes 32 on amd64,
+# of which half a function's worth is padding.
+export GOFLAGS="${GOFLAGS:-}$(scripts/lean.sh)"
 # disablethp: where the kernel gives huge pages to everybody (Debian's does), the Go runtime would hold 2 MB for a few live
 # objects, twice what ledge needs in all. It is a setting of the runtime's own (package runtime, GODEBUG) that a source
 # file cannot give.
-# shellcheck disable=SC2086 # flags
-go build -trimpath -buildvcs=false -tags "netgo osusergo seccomp runc_nocriu" $lean \
-	-ldflags "${STRIP--s -w} -linkmode external -extldflags '-static $linker' -X runtime.godebugDefault=disablethp=1 -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
+go build -trimpath -buildvcs=false -tags "netgo osusergo seccomp runc_nocriu" \
+	-ldflags "${STRIP--s -w} -funcalign 16 -linkmode external -extldflags '-static $linker' -X runtime.godebugDefault=disablethp=1 -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
 	-o "$out" "$pkg"
 
 # -extldflags can be lost (a wrapper for CC, another linker): a binary that wants a loader does not start on a board.
