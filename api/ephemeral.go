@@ -58,7 +58,7 @@ func validateEphemeral(p, old *corev1.Pod) field.ErrorList {
 func validateOneEphemeral(e *corev1.EphemeralContainer, s *corev1.PodSpec, targets sets.Set[string], at *field.Path) field.ErrorList {
 	volumes := map[string]bool{}
 	for _, v := range s.Volumes {
-		volumes[v.Name] = true
+		volumes[v.Name] = ofClaim(&v)
 	}
 	c := asContainer(e)
 	errs := validateContainer(c, volumes, false, at)

@@ -40,8 +40,12 @@ func TestEphemeral(t *testing.T) {
 		{"mount of nothing", func(e *corev1.EphemeralContainer) {
 			e.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		}, e1 + "volumeMounts[0].name", "Not found"},
-		{"not yet", func(e *corev1.EphemeralContainer) { e.VolumeDevices = []corev1.VolumeDevice{{Name: "v"}} }, e1 + "volumeDevices",
-			valid.NotYet},
+		{"device of nothing", func(e *corev1.EphemeralContainer) {
+			e.VolumeDevices = []corev1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+		}, e1 + "volumeDevices[0].name", "Not found"},
+		{"not yet", func(e *corev1.EphemeralContainer) {
+			e.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v", BindMountOptions: []string{"x"}}}
+		}, e1 + "volumeMounts[0].bindMountOptions", valid.NotYet},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			old := validPod()

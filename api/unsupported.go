@@ -68,7 +68,6 @@ var unsupportedInPods = sync.OnceValue(func() []valid.Refusal {
 func unsupportedInContainers(at string) []valid.Refusal {
 	list := []valid.Refusal{
 		{Path: "resources.claims"},
-		{Path: "volumeDevices"},
 		{Path: "volumeMounts[*].bindMountOptions"},
 		{Path: "securityContext.windowsOptions"},
 	}

@@ -48,7 +48,7 @@ var honouredInContainers = strings.Fields(`
 	name image command args workingDir stdin stdinOnce tty ports env[*].name env[*].value env[*].valueFrom.fieldRef
 	env[*].valueFrom.configMapKeyRef env[*].valueFrom.secretKeyRef env[*].valueFrom.resourceFieldRef env[*].valueFrom.fileKeyRef envFrom
 	resources.limits resources.requests resizePolicy
-	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
+	volumeDevices[*].name volumeDevices[*].devicePath volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
 	volumeMounts[*].subPath volumeMounts[*].subPathExpr volumeMounts[*].mountPropagation volumeMounts[*].recursiveReadOnly
 	terminationMessagePath terminationMessagePolicy imagePullPolicy
 	lifecycle.stopSignal restartPolicy restartPolicyRules

@@ -61,6 +61,7 @@ func validateContainer(c *corev1.Container, volumes map[string]bool, hostNetwork
 	errs = append(errs, validateEnv(c.Env, at.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, at.Child("envFrom"))...)
 	errs = append(errs, validateMounts(c, volumes, at.Child("volumeMounts"))...)
+	errs = append(errs, validateVolumeDevices(c, volumes, at.Child("volumeDevices"))...)
 	errs = append(errs, validateResources(&c.Resources, at.Child("resources"))...)
 	return append(errs, validateSecurity(c.SecurityContext, at.Child("securityContext"))...)
 }

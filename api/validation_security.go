@@ -105,6 +105,11 @@ func validateHostUsers(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Forbidden(at.Child(x.child), "when `hostUsers` is false"))
 		}
 	}
+	eachContainer(&corev1.Pod{Spec: *s}, func(c *corev1.Container, at *field.Path) {
+		if len(c.VolumeDevices) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("volumeDevices"), "when `hostUsers` is false"))
+		}
+	})
 	return errs
 }
 

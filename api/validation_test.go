@@ -225,6 +225,44 @@ var podRules = []struct {
 	{"mount twice", func(p *corev1.Pod) {
 		mount(p, corev1.Volume{Name: "v"}, corev1.VolumeMount{Name: "v", MountPath: "/v"}, corev1.VolumeMount{Name: "v", MountPath: "/v"})
 	}, c0 + "volumeMounts[1].mountPath", "must be unique"},
+	{"device", func(p *corev1.Pod) { blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/b"}) }, "", ""},
+	{"device elsewhere", func(p *corev1.Pod) { blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/x"}) }, "", ""},
+	{"device without a name", func(p *corev1.Pod) { blocks(p, corev1.VolumeDevice{DevicePath: "/dev/b"}) }, c0 + "volumeDevices[0].name", "Required"},
+	{"device of no volume", func(p *corev1.Pod) { blocks(p, corev1.VolumeDevice{Name: "x", DevicePath: "/dev/b"}) }, c0 + "volumeDevices[0].name",
+		"Not found"},
+	{"device of no claim", func(p *corev1.Pod) {
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/b"})
+		p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	}, c0 + "volumeDevices[0].name", "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"},
+	{"device nowhere", func(p *corev1.Pod) { blocks(p, corev1.VolumeDevice{Name: "b"}) }, c0 + "volumeDevices[0].devicePath", "Required"},
+	{"device above", func(p *corev1.Pod) { blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/../b"}) },
+		c0 + "volumeDevices[0].devicePath", "can not contain backsteps ('..')"},
+	{"device twice", func(p *corev1.Pod) {
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/b"}, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/c"})
+	}, c0 + "volumeDevices[1].name", "must be unique"},
+	{"two devices at a path", func(p *corev1.Pod) {
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/b"}, corev1.VolumeDevice{Name: "c", DevicePath: "/dev/b"})
+	}, c0 + "volumeDevices[1].devicePath", "must be unique"},
+	{"device and directory", func(p *corev1.Pod) {
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/b"})
+		first(p).VolumeMounts = []corev1.VolumeMount{{Name: "b", MountPath: "/b"}}
+	}, c0 + "volumeMounts[0].name", "must not already exist in volumeDevices"},
+	{"directory and device", func(p *corev1.Pod) {
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/b"})
+		first(p).VolumeMounts = []corev1.VolumeMount{{Name: "b", MountPath: "/b"}}
+	}, c0 + "volumeDevices[0].name", "must not already exist in volumeMounts"},
+	{"directory where a device is", func(p *corev1.Pod) {
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/b"})
+		first(p).VolumeMounts = []corev1.VolumeMount{{Name: "c", MountPath: "/b"}}
+	}, c0 + "volumeMounts[0].mountPath", "must not already exist as a path in volumeDevices"},
+	{"device where a directory is", func(p *corev1.Pod) {
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/b"})
+		first(p).VolumeMounts = []corev1.VolumeMount{{Name: "c", MountPath: "/b"}}
+	}, c0 + "volumeDevices[0].devicePath", "must not already exist as a path in volumeMounts"},
+	{"users of its own and a device", func(p *corev1.Pod) {
+		p.Spec.HostUsers = ptr(false)
+		blocks(p, corev1.VolumeDevice{Name: "b", DevicePath: "/dev/b"})
+	}, c0 + "volumeDevices", "when `hostUsers` is false"},
 	{"volume twice", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v"}, {Name: "v"}} }, "spec.volumes[1].name", "Duplicate"},
 	{"hostPath up", func(p *corev1.Pod) {
 		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a/../b"}}})
@@ -537,4 +575,13 @@ func TestValidateRestUpdate(t *testing.T) {
 		obj, old := edit(tc.old, tc.change)
 		wants(t, validateUpdate(obj, old, ""), tc.field, "")
 	}
+}
+
+// blocks gives the first container devices, of a pod with the claims b and c.
+func blocks(p *corev1.Pod, list ...corev1.VolumeDevice) {
+	for _, name := range []string{"b", "c"} {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+	}
+	first(p).VolumeDevices = list
 }

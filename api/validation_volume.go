@@ -15,23 +15,27 @@ import (
 	"ledge/api/valid"
 )
 
+// validateVolumes also says which volumes there are, by name: true is a claim's.
 func validateVolumes(volumes []corev1.Volume, at *field.Path) (names map[string]bool, errs field.ErrorList) {
 	names = map[string]bool{}
 	for i := range volumes {
 		v, at := &volumes[i], at.Index(i)
+		_, twice := names[v.Name]
 		switch {
 		case v.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
-		case names[v.Name]:
+		case twice:
 			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
 		default:
 			errs = append(errs, isLabel(v.Name, at.Child("name"))...)
 		}
-		names[v.Name] = true
+		names[v.Name] = ofClaim(v)
 		errs = append(errs, validateVolumeSource(&v.VolumeSource, at)...)
 	}
 	return names, errs
 }
+
+func ofClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
 func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	errs := onlyOne(reflect.ValueOf(*v), at)
@@ -291,7 +295,8 @@ func validateMounts(c *corev1.Container, volumes map[string]bool, at *field.Path
 		m, at := &c.VolumeMounts[i], at.Index(i)
 		if m.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
-		} else if !volumes[m.Name] {
+		}
+		if _, ok := volumes[m.Name]; !ok {
 			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
 		}
 		switch {
@@ -301,6 +306,12 @@ func validateMounts(c *corev1.Container, volumes map[string]bool, at *field.Path
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 		}
 		paths[m.MountPath] = true
+		if slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == m.Name }) {
+			errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
+		}
+		if slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == m.MountPath }) {
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+		}
 		if m.SubPath != "" {
 			errs = append(errs, validateDescending(m.SubPath, at.Child("subPath"))...)
 		}
@@ -312,6 +323,41 @@ func validateMounts(c *corev1.Container, volumes map[string]bool, at *field.Path
 		}
 		errs = append(errs, validatePropagation(m, privileged, at)...)
 		errs = append(errs, validateRecursiveReadOnly(m, at)...)
+	}
+	return errs
+}
+
+// validateVolumeDevices looks at the claims that a container has as block devices.
+func validateVolumeDevices(c *corev1.Container, volumes map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, paths := map[string]bool{"": false}, map[string]bool{}
+	for i := range c.VolumeDevices {
+		d, at := &c.VolumeDevices[i], at.Index(i)
+		name, place := at.Child("name"), at.Child("devicePath")
+		errs = append(errs, valid.Required(d.Name, name)...)
+		if names[d.Name] {
+			errs = append(errs, field.Invalid(name, d.Name, "must be unique"))
+		}
+		switch claim, ok := volumes[d.Name]; {
+		case !ok:
+			errs = append(errs, field.NotFound(name, d.Name))
+		case !claim:
+			errs = append(errs, field.Invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+		}
+		errs = append(errs, valid.Required(d.DevicePath, place)...)
+		if paths[d.DevicePath] {
+			errs = append(errs, field.Invalid(place, d.DevicePath, "must be unique"))
+		}
+		if slices.Contains(strings.Split(d.DevicePath, "/"), "..") {
+			errs = append(errs, field.Invalid(place, d.DevicePath, "can not contain backsteps ('..')"))
+		}
+		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == d.Name }) {
+			errs = append(errs, field.Invalid(name, d.Name, "must not already exist in volumeMounts"))
+		}
+		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == d.DevicePath }) {
+			errs = append(errs, field.Invalid(place, d.DevicePath, "must not already exist as a path in volumeMounts"))
+		}
+		names[d.Name], paths[d.DevicePath] = d.Name != "", true
 	}
 	return errs
 }

@@ -106,6 +106,9 @@ func (p *page) containers(name string, specs []corev1.Container, statuses []core
 		for _, m := range c.VolumeMounts {
 			p.line("    Mount", "%s from %s", m.MountPath, m.Name)
 		}
+		for _, d := range c.VolumeDevices {
+			p.line("    Device", "%s from %s", d.DevicePath, d.Name)
+		}
 	}
 }
 

@@ -164,6 +164,14 @@ func (p *pulled) of(pod *corev1.Pod, containers []runtime.Status) map[string]str
 		return !slices.ContainsFunc(containers, func(c runtime.Status) bool { return c.ID == id })
 	})
 	for _, c := range containers {
+		if c.Phase == runtime.Running && len(pod.Spec.Volumes) > 0 {
+			if spec := api.ContainerNamed(pod, c.Name); spec != nil {
+				if name := p.a.volumes.Taken(pod, spec); name != "" { // its numbers may be another one's next
+					out = p.ends(out, c.ID, "of volume "+name)
+					p.tell(pod, c, "of volume "+name, devices.Restart)
+				}
+			}
+		}
 		if c.Phase != runtime.Running || c.Labels[devices.Label] == "" {
 			continue
 		}
@@ -178,20 +186,31 @@ func (p *pulled) of(pod *corev1.Pod, containers []runtime.Status) map[string]str
 			}
 		}
 		if gone == devices.Restart {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[c.ID] = what
+			out = p.ends(out, c.ID, what)
 		}
-		if !p.told[c.ID] {
-			if p.told == nil {
-				p.told = map[string]bool{}
-			}
-			p.told[c.ID] = true
-			then := map[devices.Pulled]string{devices.Restart: "it is ended, and begins anew when the device is there",
-				devices.Leave: "it is left as it is"}[gone]
-			p.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "DeviceUnplugged", fmt.Sprintf("Container %s lost device %s: %s", c.Name, what, then))
-		}
+		p.tell(pod, c, what, gone)
 	}
 	return out
+}
+
+func (p *pulled) ends(out map[string]string, id, what string) map[string]string {
+	if out == nil {
+		out = map[string]string{}
+	}
+	out[id] = what
+	return out
+}
+
+// tell says it once for each container.
+func (p *pulled) tell(pod *corev1.Pod, c runtime.Status, what string, gone devices.Pulled) {
+	if p.told[c.ID] {
+		return
+	}
+	if p.told == nil {
+		p.told = map[string]bool{}
+	}
+	p.told[c.ID] = true
+	then := map[devices.Pulled]string{devices.Restart: "it is ended, and begins anew when the device is there",
+		devices.Leave: "it is left as it is"}[gone]
+	p.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "DeviceUnplugged", fmt.Sprintf("Container %s lost device %s: %s", c.Name, what, then))
 }

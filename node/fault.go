@@ -10,6 +10,7 @@ import (
 
 	"ledge/api"
 	"ledge/node/podstate"
+	"ledge/node/volume"
 )
 
 // fault is a failed effect with the word Kubernetes has for it.
@@ -35,6 +36,9 @@ func (f *fault) events(pod *corev1.Pod, container string) []told {
 	case "SandboxError":
 		return []told{{"FailedCreatePodSandBox", f.Error()}}
 	case "FailedMount":
+		if errors.As(f.err, new(volume.FailedMap)) {
+			return []told{{"FailedMapVolume", f.Error()}}
+		}
 		return []told{{f.reason, f.Error()}}
 	case "ErrImagePull":
 		image := ""

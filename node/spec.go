@@ -89,6 +89,9 @@ func (n specNeeds) Mounts(ctx context.Context, expand func(string) (string, erro
 	return out, n.a.volumes.MakeMountPoints(n.pod, n.c, out)
 }
 
+// Blocks implements podspec.Needs.
+func (n specNeeds) Blocks() ([]volume.Block, error) { return n.a.volumes.Blocks(n.pod, n.c) }
+
 // maxSeccompFile is far more than any profile: it travels to the keeper with its container.
 const maxSeccompFile = 1 << 20
 

@@ -179,6 +179,7 @@ type Container struct {
 	Mounts         []Mount  // beside /proc, /dev, /sys and the rest of the default set
 	Rlimits        []Rlimit // beside what the engine inherits
 	Devices        []Device `json:",omitempty"` // beside the usual ones; an engine that does not know the field refuses it
+	Blocks         []Device `json:",omitempty"` // likewise: block devices
 
 	// ProcessesOf is the ID of a running container of the pod: this one then has its PID namespace, sees its processes and
 	// ends with it.
@@ -234,7 +235,7 @@ type Mount struct {
 	Options     []string
 }
 
-// Device is a character device that the container may open. Not in a pod with users of its own.
+// Device is one that the container may open. Not in a pod with users of its own.
 type Device struct {
 	// Path is where its node is made, below /dev, for every user of the container to open; empty: nowhere, as a mount has one.
 	Path         string `json:",omitempty"`

@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"ledge/node/devices"
 	"ledge/node/podstate"
+	"ledge/node/volume"
 	"ledge/runtime"
 )
 
@@ -117,4 +119,30 @@ func giveDevices(out *runtime.Container, given []devices.Given) {
 	if label := devices.LabelOf(given); label != "" {
 		out.Labels[devices.Label] = label
 	}
+}
+
+// giveBlocks puts the devices that are volumes into what the engine runs. In the container's own /dev everybody in it may open one, as any
+// device; elsewhere the board's node is mounted, for root.
+func giveBlocks(out *runtime.Container, blocks []volume.Block) error {
+	for _, b := range blocks {
+		at := path.Join("/", b.At)
+		d := runtime.Device{Major: b.Major, Minor: b.Minor, ReadOnly: b.ReadOnly}
+		over := slices.IndexFunc(out.Mounts, func(m runtime.Mount) bool {
+			to := path.Clean(m.Target)
+			return at == to || strings.HasPrefix(at, to+"/") || strings.HasPrefix(to, at+"/")
+		})
+		taken := func(o runtime.Device) bool { return o.Path == at }
+		switch {
+		case ownNode(at) || at == "/" || at == "/dev" || slices.ContainsFunc(out.Devices, taken) || slices.ContainsFunc(out.Blocks, taken):
+			return fmt.Errorf("volume %s: something else is at %s in the container: choose another devicePath", b.Volume, at)
+		case over >= 0:
+			return fmt.Errorf("volume %s: the devicePath %s meets what is mounted at %s: choose another one", b.Volume, at, out.Mounts[over].Target)
+		case strings.HasPrefix(at, "/dev/"):
+			d.Path = at
+		default:
+			out.Mounts = append(slices.Clone(out.Mounts), runtime.Mount{Source: b.Place, Target: at, ReadOnly: b.ReadOnly})
+		}
+		out.Blocks = append(out.Blocks, d)
+	}
+	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"ledge/images"
 	"ledge/node/devices"
+	"ledge/node/volume"
 	"ledge/runtime"
 )
 
@@ -76,4 +78,48 @@ type justMounts struct{ played }
 
 func (j justMounts) Mounts(context.Context, func(string) (string, error)) ([]runtime.Mount, error) {
 	return j.mounts, nil
+}
+
+// TestBlocks: where a container finds a device that is a volume, and what is refused as something else is there.
+func TestBlocks(t *testing.T) { // N-13.18
+	block := func(at string, readOnly bool) volume.Block {
+		return volume.Block{Volume: "b", At: at, Place: "/run/p", Major: 8, Minor: 16, ReadOnly: readOnly}
+	}
+	img := images.Image{Config: images.Config{Cmd: []string{"app"}}}
+	for _, c := range []struct {
+		name   string
+		blocks []volume.Block
+		want   []runtime.Device
+		mounts []runtime.Mount // beside the usual one, and those at /v and /dev/v
+		err    string
+	}{
+		{name: "none"},
+		{name: "in /dev", blocks: []volume.Block{block("/dev/xvda", false)}, want: []runtime.Device{{Path: "/dev/xvda", Major: 8, Minor: 16}}},
+		{name: "to be read", blocks: []volume.Block{block("dev/x/../a", true)},
+			want: []runtime.Device{{Path: "/dev/a", Major: 8, Minor: 16, ReadOnly: true}}},
+		{name: "elsewhere", blocks: []volume.Block{block("/data", true)}, want: []runtime.Device{{Major: 8, Minor: 16, ReadOnly: true}},
+			mounts: []runtime.Mount{{Source: "/run/p", Target: "/data", ReadOnly: true}}},
+		{name: "every container's", blocks: []volume.Block{block("/dev/null", false)}, err: "something else is at /dev/null"},
+		{name: "all of them", blocks: []volume.Block{block("/dev", false)}, err: "something else is at /dev"},
+		{name: "a terminal", blocks: []volume.Block{block("/dev/pts/9", false)}, err: "something else is at /dev/pts/9"},
+		{name: "twice", blocks: []volume.Block{block("/dev/a", false), block("/dev/a", false)}, err: "something else is at /dev/a"},
+		{name: "in a volume", blocks: []volume.Block{block("/v/a", false)}, err: "meets what is mounted at /v"},
+		{name: "in a volume in /dev", blocks: []volume.Block{block("/dev/v/a", false)}, err: "meets what is mounted at /dev/v"},
+		{name: "above a volume", blocks: []volume.Block{block("/", false)}, err: "something else is at /"},
+	} {
+		pod := aPod("p")
+		out, err := Board{Node: "n"}.Container(t.Context(), Attempt{Pod: pod, Container: &pod.Spec.Containers[0], ID: "id", Image: img,
+			Rootfs: rootfs(t, map[string]string{})}, justMounts{played{blocks: c.blocks,
+			mounts: []runtime.Mount{{Source: "/s", Target: "/v"}, {Source: "/s", Target: "/dev/v/"}}}})
+		switch {
+		case c.err != "":
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		case err != nil || !slices.Equal(out.Blocks, c.want) || len(out.Devices) > 0:
+			t.Errorf("%s: %v, %+v", c.name, err, out.Blocks)
+		case !reflect.DeepEqual(out.Mounts[len(out.Mounts)-len(c.mounts):], append([]runtime.Mount{}, c.mounts...)):
+			t.Errorf("%s: mounts %+v", c.name, out.Mounts)
+		}
+	}
 }

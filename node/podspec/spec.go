@@ -23,6 +23,7 @@ import (
 	"ledge/node/downward"
 	"ledge/node/podlog"
 	"ledge/node/podstate"
+	"ledge/node/volume"
 	"ledge/runtime"
 )
 
@@ -56,6 +57,8 @@ type Needs interface {
 	Mounts(ctx context.Context, expand func(string) (string, error)) ([]runtime.Mount, error)
 	// Devices are those that the container is given.
 	Devices() ([]devices.Given, error)
+	// Blocks are the devices that the container has as volumes.
+	Blocks() ([]volume.Block, error)
 }
 
 // Attempt is one instance of a container that is to begin.
@@ -146,6 +149,13 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,
 			podstate.LabelResize: podstate.ResizeKey(pod, c), podstate.LabelUser: podstate.UserKey(user)}}
 	giveDevices(&out, given)
+	blocks, err := needs.Blocks()
+	if err == nil {
+		err = giveBlocks(&out, blocks)
+	}
+	if err != nil {
+		return none, err
+	}
 	return out, b.secure(&out, pod, c, needs)
 }
 

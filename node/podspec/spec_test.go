@@ -22,6 +22,7 @@ import (
 	"ledge/images"
 	"ledge/node/devices"
 	"ledge/node/podlog"
+	"ledge/node/volume"
 	"ledge/runtime"
 )
 
@@ -45,10 +46,12 @@ type played struct {
 	files               map[string]string // by "volume/path"
 	services            []*corev1.Service
 	devices             []devices.Given
+	blocks              []volume.Block
 	mounts              []runtime.Mount // beside the usual one
 }
 
 func (p played) Devices() ([]devices.Given, error) { return p.devices, nil }
+func (p played) Blocks() ([]volume.Block, error)   { return p.blocks, nil }
 
 func (p played) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	if data, ok := p.configMaps[name]; ok {

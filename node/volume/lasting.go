@@ -37,9 +37,14 @@ func (v *Volumes) lastingPlace(pod *corev1.Pod, vol *corev1.Volume) string {
 // prepareLasting mounts what a claim is bound to, once.
 func (v *Volumes) prepareLasting(ctx context.Context, pod *corev1.Pod, vol *corev1.Volume, src Source) error {
 	place := v.lastingPlace(pod, vol)
-	stands, _, err := standsAt(place)
+	stands, share, err := standsAt(place)
 	if err == nil && stands {
 		stands, err = v.leaveDead(place)
+	}
+	if err == nil && stands && !share {
+		if _, e := deviceAt(place); errors.Is(e, errTaken) {
+			stands, err = false, v.leave(place)
+		}
 	}
 	if err != nil || stands {
 		return err
@@ -50,6 +55,15 @@ func (v *Volumes) prepareLasting(ctx context.Context, pod *corev1.Pod, vol *core
 	pv, err := src.Claimed(ctx, vol)
 	if err != nil {
 		return err
+	}
+	if err := checkMode(pod, vol, pv); err != nil {
+		return err
+	}
+	if isBlock(pv) {
+		if wanted, _ := asDevice(pod, vol.Name); !wanted {
+			return nil // as a kubelet, which looks only at what containers use
+		}
+		return v.mapDevice(pod, vol, pv)
 	}
 	if n := pv.Spec.NFS; n != nil {
 		options := pv.Spec.MountOptions
@@ -98,7 +112,7 @@ func (v *Volumes) leaveDead(place string) (stands bool, err error) {
 	return false, detach(place)
 }
 
-// Claimed are the places of a pod's claims, by claim, but for shares: a look at one waits for its server.
+// Claimed are the places of a pod's claims, by claim, but for devices and shares: a look at one of these waits for its server.
 func (v *Volumes) Claimed(pod *corev1.Pod) (map[string]string, error) {
 	out := map[string]string{}
 	for i := range pod.Spec.Volumes {
@@ -113,7 +127,9 @@ func (v *Volumes) Claimed(pod *corev1.Pod) (map[string]string, error) {
 			return nil, err
 		}
 		if stands && !share {
-			out[name] = place
+			if _, err := deviceAt(place); err != nil && !errors.Is(err, errTaken) { // of a device there is no use to tell
+				out[name] = place
+			}
 		}
 	}
 	return out, nil
@@ -143,8 +159,6 @@ func (v *Volumes) mountVolume(pod *corev1.Pod, vol *corev1.Volume, pv *corev1.Pe
 	var path string
 	flags := unix.O_PATH
 	switch s := &pv.Spec; {
-	case s.VolumeMode != nil && *s.VolumeMode == corev1.PersistentVolumeBlock:
-		return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", pv.Name)
 	case s.Local != nil:
 		path, flags = s.Local.Path, flags|unix.O_DIRECTORY
 		if pv.Annotations[api.ProvisionedBy] == api.CardProvisioner {
@@ -376,6 +390,7 @@ const leavePatience = 3 * time.Second
 
 func (v *Volumes) leave(place string) error {
 	v.shares.Stop(place)
+	v.opened.leave(place)
 	for {
 		stands, share, err := standsAt(place)
 		switch {

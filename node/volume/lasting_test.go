@@ -187,9 +187,6 @@ func TestBadVolumes(t *testing.T) {
 	if err := errors.Join(os.Symlink("/etc", link), os.WriteFile(file, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	block := corev1.PersistentVolumeBlock
-	device := localVolume(dir)
-	device.Spec.VolumeMode = &block
 	other := localVolume(dir)
 	other.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}}
 	missing := localVolume(filepath.Join(dir, "none"))
@@ -197,10 +194,9 @@ func TestBadVolumes(t *testing.T) {
 	share.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "10.0.0.1", Path: "/a"}}
 	for want, pv := range map[string]*corev1.PersistentVolume{
 		"is no directory": localVolume(link), "file\" is no directory": localVolume(file), "does not exist": missing,
-		`mount option "data=journal" is none of a directory`:               localVolume(dir, "noatime,data=journal"),
-		"volume pv has volumeMode Block, but is specified in volumeMounts": device,
-		"this type of persistent volume is not supported":                  other,
-		`mount option "evil" is not known`:                                 share,
+		`mount option "data=journal" is none of a directory`: localVolume(dir, "noatime,data=journal"),
+		"this type of persistent volume is not supported":    other,
+		`mount option "evil" is not known`:                   share,
 	} {
 		src := aShelf()
 		src.claimed = pv

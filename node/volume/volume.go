@@ -33,6 +33,7 @@ type Volumes struct {
 	disk, memory, config, files, subpaths, lasting string
 
 	shares nfs.Shares
+	opened opened
 
 	// Absent says why a directory that this board has made for a claim cannot be had now. Nil: nobody knows of a reason.
 	Absent func(path string) error
@@ -74,7 +75,7 @@ func (v *Volumes) Prepare(ctx context.Context, pod *corev1.Pod, src Source) erro
 	}
 	for i := range pod.Spec.Volumes {
 		if err := v.prepare(ctx, pod, &pod.Spec.Volumes[i], src); err != nil {
-			return setUpError(&pod.Spec.Volumes[i], err)
+			return setUpError(pod, &pod.Spec.Volumes[i], err)
 		}
 	}
 	return nil
@@ -89,7 +90,7 @@ func (v *Volumes) Refresh(ctx context.Context, pod *corev1.Pod, src Source) erro
 	for i := range pod.Spec.Volumes {
 		if vol := &pod.Spec.Volumes[i]; OfObjects(vol) {
 			if err := v.prepare(ctx, pod, vol, src); err != nil {
-				errs = append(errs, setUpError(vol, err))
+				errs = append(errs, setUpError(pod, vol, err))
 			}
 		}
 	}
@@ -101,8 +102,17 @@ func OfObjects(v *corev1.Volume) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 
+// FailedMap is an error of a volume that containers have as a device: a kubelet's event of it has another name.
+type FailedMap struct{ error }
+
+// Unwrap is for errors.Is.
+func (f FailedMap) Unwrap() error { return f.error }
+
 // setUpError is in the words a kubelet has for it.
-func setUpError(vol *corev1.Volume, err error) error {
+func setUpError(pod *corev1.Pod, vol *corev1.Volume, err error) error {
+	if device, directory := asDevice(pod, vol.Name); device && !directory {
+		return FailedMap{fmt.Errorf("MapVolume.SetUpDevice failed for volume %q : %w", vol.Name, err)}
+	}
 	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
@@ -68,7 +69,7 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 		GIDMappings:     idMappings(p),
 		Version:         "1.3.0",
 	}
-	nodes, rules, err := givenDevices(p, c.Devices)
+	nodes, rules, err := givenDevices(p, c)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,10 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 		if cfg.Devices, err = hostDevices("/dev"); err != nil {
 			return nil, fmt.Errorf("list the host's devices: %w", err)
 		}
-		cfg.Devices = append(cfg.Devices, nodes...) // those that are there already stay
+		cfg.Devices = slices.DeleteFunc(cfg.Devices, func(d *devices.Device) bool { // the board may have another one there
+			return slices.ContainsFunc(nodes, func(n *devices.Device) bool { return n.Path == d.Path })
+		})
+		cfg.Devices = append(cfg.Devices, nodes...)
 		res.Devices = allRules()
 	}
 	switch {

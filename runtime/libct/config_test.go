@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -369,4 +370,25 @@ func TestInitProgram(t *testing.T) {
 		t.Errorf("%+v %+v", f.FileHeader, f.Progs[0].ProgHeader)
 	}
 	t.Logf("%d bytes", len(b))
+}
+
+// TestPrivilegedWithABlock: a privileged container has all of the board's devices, and at the path of one that it was given that one.
+func TestPrivilegedWithABlock(t *testing.T) { // N-13.18
+	var at string
+	for _, path := range []string{"/dev/kmsg", "/dev/fuse", "/dev/ptmx", "/dev/tty1", "/dev/urandom"} {
+		if _, err := os.Lstat(path); err == nil && at == "" {
+			at = path
+		}
+	}
+	cfg := compile(t, testRunner(true), runtime.Pod{},
+		runtime.Container{Privileged: true, Blocks: []runtime.Device{{Path: at, Major: 8, Minor: 16}}})
+	var got []string
+	for _, d := range cfg.Devices {
+		if d.Path == at {
+			got = append(got, fmt.Sprintf("%c %d:%d", d.Type, d.Major, d.Minor))
+		}
+	}
+	if len(got) != 1 || got[0] != "b 8:16" || len(cfg.Devices) < 2 {
+		t.Errorf("at %s are %v, of %d", at, got, len(cfg.Devices))
+	}
 }

@@ -56,15 +56,19 @@ const mostDevices = 256
 
 // givenDevices are the nodes and rules of what a container was given. Everybody in it may open a node, whatever group it has on the board:
 // nobody else sees it there.
-func givenDevices(p runtime.Pod, list []runtime.Device) (nodes []*devices.Device, rules []*devices.Rule, err error) {
+func givenDevices(p runtime.Pod, c runtime.Container) (nodes []*devices.Device, rules []*devices.Rule, err error) {
+	list := slices.Concat(c.Devices, c.Blocks)
 	switch {
 	case len(list) > mostDevices:
 		return nil, nil, fmt.Errorf("%d devices are more than %d", len(list), mostDevices)
 	case len(list) > 0 && p.Users != nil:
 		return nil, nil, errors.New("a pod with users of its own cannot have devices: the kernel lets nobody make a node there")
 	}
-	for _, d := range list {
+	for i, d := range list {
 		rule := devices.Rule{Type: devices.CharDevice, Major: int64(d.Major), Minor: int64(d.Minor), Permissions: "rw", Allow: true}
+		if i >= len(c.Devices) {
+			rule.Type = devices.BlockDevice
+		}
 		mode := os.FileMode(0o666)
 		if d.ReadOnly {
 			rule.Permissions, mode = "r", 0o444
@@ -77,7 +81,8 @@ func givenDevices(p runtime.Pod, list []runtime.Device) (nodes []*devices.Device
 			return nil, nil, fmt.Errorf("device %q: its node is to be below /dev", d.Path)
 		}
 		there := func(o *devices.Device) bool { return o.Path == d.Path }
-		if i := slices.IndexFunc(nodes, there); i >= 0 && (nodes[i].Major != rule.Major || nodes[i].Minor != rule.Minor) ||
+		if i := slices.IndexFunc(nodes, there); i >= 0 &&
+			(nodes[i].Type != rule.Type || nodes[i].Major != rule.Major || nodes[i].Minor != rule.Minor) ||
 			slices.ContainsFunc(defaultDevices(), there) || slices.Contains(ownNodes, d.Path) {
 			return nil, nil, fmt.Errorf("device %d:%d: something else is at %s in every container, or was given there", d.Major, d.Minor, d.Path)
 		} else if i >= 0 {

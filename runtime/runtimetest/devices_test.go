@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -40,6 +42,48 @@ func TestGivenDevice(t *testing.T) {
 	without := s.NewContainer(t, p, "opennodes", "/dev/x="+given)
 	without.Capabilities = usualCaps
 	has(t, output(t, s, without), "/dev/x mknod ok", "/dev/x read EPERM")
+}
+
+// TestGivenBlock: who was given a block device opens that, and no other, nor a character device with its numbers.
+func TestGivenBlock(t *testing.T) { // N-13.18
+	s := inProcess(t)
+	img := filepath.Join(t.TempDir(), "img")
+	if err := errors.Join(os.WriteFile(img, nil, 0o600), os.Truncate(img, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "-f", "--show", img).CombinedOutput()
+	if err != nil {
+		t.Skipf("no loop devices here: %v %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "-d", device).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil {
+		t.Fatal(err)
+	}
+	d := runtime.Device{Path: "/dev/data", Major: unix.Major(st.Rdev), Minor: unix.Minor(st.Rdev)}
+	p := s.Pod(t)
+	c := s.NewContainer(t, p, "opennodes", "/dev/data", fmt.Sprintf("/dev/char=%d:%d", d.Major, d.Minor))
+	c.Capabilities, c.Blocks = usualCaps, []runtime.Device{d}
+	has(t, output(t, s, c), "/dev/data read ok", "/dev/data write ok", "/dev/char mknod ok", "/dev/char read EPERM")
+	nobody := s.NewContainer(t, p, "opennodes", "/dev/data")
+	nobody.User, nobody.NoNewPrivs, nobody.Blocks, nobody.ReadonlyRootfs = runtime.User{UID: 4711, GID: 4711}, true, c.Blocks, true
+	has(t, output(t, s, nobody), "/dev/data read ok", "/dev/data write ok")
+	d.ReadOnly = true
+	reader := s.NewContainer(t, p, "opennodes", "/dev/data")
+	reader.Capabilities, reader.Blocks = usualCaps, []runtime.Device{d}
+	has(t, output(t, s, reader), "/dev/data read ok", "/dev/data write EPERM")
+	d.Path = ""
+	mounted := s.NewContainer(t, p, "opennodes", "/data")
+	mounted.Capabilities, mounted.Blocks, mounted.Mounts = usualCaps, []runtime.Device{d}, []runtime.Mount{{Source: device, Target: "/data"}}
+	has(t, output(t, s, mounted), "/data read ok", "/data write EPERM")
+	without := s.NewContainer(t, p, "opennodes", "/data")
+	without.Capabilities, without.Mounts = usualCaps, mounted.Mounts
+	has(t, output(t, s, without), "/data read EPERM")
 }
 
 // TestDeviceRefused: what would make nodes elsewhere, or could not make them, does not start.
