@@ -154,6 +154,11 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 	if err != nil {
 		return err
 	}
+	if b.rims.Checked != nil {
+		if err := b.rims.Checked(); err != nil {
+			slog.Debug("the next start looks again", "err", err)
+		}
+	}
 	b.HidePasswords()
 	if err := b.listen(ctx); err != nil {
 		return err

@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
@@ -18,6 +19,19 @@ type defaultRoles struct {
 	made  bool                                // they are as they should be at a start
 }
 
+// rolesWait is how long after a start the default roles are compared, where they are there. It takes some milliseconds of a
+// processor that others wait for.
+const rolesWait = 2 * time.Second
+
+// there tells whether a start has made the default roles before: all were written at once, and cluster-admin is one of them.
+func (r *defaultRoles) there() bool {
+	err := r.store.View(func(tx *storage.Tx) error {
+		_, err := tx.Get(rbac.ClusterRoles, "", "cluster-admin")
+		return err
+	})
+	return err == nil
+}
+
 // once is ensure for a start. A full card must not keep a board from starting: what finds no room is done later.
 func (r *defaultRoles) once() {
 	if r.made {
@@ -29,8 +43,8 @@ func (r *defaultRoles) once() {
 	}
 }
 
-// ensure makes the default roles where they are missing, and adds to those that are there what they lack. It is called at the
-// start: as on Kubernetes, a default role that somebody deletes or narrows stays so until the next start.
+// ensure makes the default roles where they are missing, and adds to those that are there what they lack. It is called once
+// for a start, or soon after it: as on Kubernetes, a default role that somebody deletes or narrows stays so until the next start.
 func (r *defaultRoles) ensure() error {
 	var all []api.Object
 	for _, role := range rbac.DefaultClusterRoles() {

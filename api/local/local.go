@@ -133,7 +133,9 @@ func New(cfg Config) (*Client, error) {
 	if err := ensureAddresses(in); err != nil {
 		return nil, fmt.Errorf("bring the addresses of services in order: %w", err)
 	}
-	c.roles.once()
+	if !c.roles.there() {
+		c.roles.once()
+	}
 	return c, c.Expire(cfg.Now())
 }
 
@@ -157,7 +159,8 @@ func (c *Client) Collect(ctx context.Context) error { return c.collector.collect
 func tidy(ctx context.Context, c *Client) error {
 	c.collector.soon() // a power cut may have come between a deletion and its consequences
 	uncollected := false
-	tick, sweep := time.NewTicker(time.Minute), time.NewTicker(expireEvery)
+	tick, sweep, roles := time.NewTicker(time.Minute), time.NewTicker(expireEvery), time.NewTimer(rolesWait)
+	defer roles.Stop()
 	defer tick.Stop()
 	defer sweep.Stop()
 	for {
@@ -171,6 +174,8 @@ func tidy(ctx context.Context, c *Client) error {
 			if uncollected {
 				c.collector.soon()
 			}
+		case <-roles.C:
+			c.roles.once()
 		case <-c.restore:
 			err = c.EnsureSystem()
 		case <-c.unended:

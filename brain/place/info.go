@@ -20,6 +20,9 @@ type Info struct {
 // InfoFile is where it leaves it.
 const InfoFile = "node.json"
 
+// OverlayFile, in the run directory, says where overlayfs works in this life of the machine.
+const OverlayFile = "overlay"
+
 // ReadInfo gives nothing where no node has run since the machine started.
 func ReadInfo(runDir string) (info Info, err error) {
 	data, err := os.ReadFile(filepath.Join(runDir, InfoFile))

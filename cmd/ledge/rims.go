@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"ledge/api/httpd"
 	"ledge/brain"
@@ -29,8 +30,9 @@ import (
 
 // rims are what a brain gets of this machine.
 func rims(s config.Settings, runDir string) brain.Rims {
-	machine := host.New(host.Config{})
-	return brain.Rims{Host: machine, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}),
+	overlays := &host.Overlays{File: filepath.Join(runDir, place.OverlayFile)}
+	machine := host.New(host.Config{OverlayCapable: overlays.Capable})
+	return brain.Rims{Host: machine, Checked: overlays.Remember, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}),
 		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir), place.PluginsDir(s.DataDir), s.File.ServesNames()},
 		Names: dns.Listen, Found: brain.Found{Serve: mdns.Serve, Beside: mdns.Beside},
 		Disks: &host.Labelled{}, DiskGone: host.BlockGone, Devices: &host.CharDevices{},

@@ -9,11 +9,13 @@ import (
 	"ledge/cli"
 	"ledge/config"
 	"ledge/host"
+	"ledge/host/heap"
 )
 
 // serve runs a board until it is told to stop, with its own control plane or, as agent, for one elsewhere.
 func serve(ctx context.Context, c *cli.Command) error {
 	host.SpareThreads(spareThreads)
+	heap.Start()
 	opts := c.Opts.(*config.Options)
 	cli.LogTo(c.Err, opts.Verbose)
 	t := brain.OpenTrial(opts.DataDir, os.Exit)

@@ -88,6 +88,14 @@ func Hurry() {
 	}
 }
 
+// Start has a process collect garbage at 8 MB while it starts, where the default is 4: one or two collections less, each of some
+// milliseconds. Run ends it.
+func Start() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(200)
+	}
+}
+
 // Run keeps the memory of a process that runs for months, and does nothing most of that time, at what it needs: what
 // a start or a busy hour took does not stay.
 func Run(ctx context.Context) {
@@ -100,7 +108,7 @@ func Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		if os.Getenv("GOGC") == "" {
-			// With 1 or 2 MB alive the default lets garbage pile up to 4 MB; a start is quicker with it.
+			// With 1 or 2 MB alive the default lets garbage pile up to 4 MB.
 			debug.SetGCPercent(50)
 		}
 		garbage.minute()
