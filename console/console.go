@@ -1,6 +1,6 @@
-// Package console is what a board shows to who stands before it: where it is reached, how it is, what went wrong last. On a board whose
-// process 1 is ledge that stands on a screen of its own, which nothing scrolls away, and on a serial line when Enter is pressed there; on
-// another system above its login.
+// Package console shows a board to the person who stands before it: where the board is reached, how it is, what went wrong last. Where
+// ledge is process 1, that has a screen of its own, on which nothing else scrolls, and comes on a serial line when Enter is pressed. On
+// another system it stands above the login.
 package console
 
 import (

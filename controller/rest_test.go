@@ -20,8 +20,8 @@ import (
 	"ledge/storage"
 )
 
-// atRest has n Deployments of one namespace, every third of them by Recreate, each with a pod that is ready and three sets of
-// former templates, and the two loops that look at them, which find nothing to do.
+// atRest has n Deployments in one namespace; every third is of the kind Recreate. Each has a ready pod and three sets of former
+// templates. It also has the two loops that look at them, and they find nothing to do.
 func atRest(tb testing.TB, n int) (*Deployments, *Replicas, *writes) {
 	tb.Helper()
 	c, closed := freshStore(tb, nil)

@@ -16,10 +16,10 @@ import (
 	"ledge/internal/durable"
 )
 
-// A pod that runs and that the API does not know was deleted while nobody was there to see it, or the store behind the API
-// was put back to an older state and has lost it. So every pod is recorded, beside what dies with the boot, together with
-// the lineage of the store. Where the API is elsewhere all of this is the mirror's business: what a server has forgotten it
-// still says.
+// The API may not know a pod that runs, for two reasons: somebody deleted the pod while this process was away, or the store behind the
+// API was put back to an older state and has lost it. To tell them apart every pod is recorded with the lineage of the store. The record
+// lies beside what a reboot removes. Where the API is on another machine the mirror does all of this: it still tells what its server has
+// forgotten.
 
 // podRecord is podfiles/UID/pod.json.
 type podRecord struct {

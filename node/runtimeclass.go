@@ -17,8 +17,8 @@ import (
 // handlers are what a RuntimeClass may name: there is one way to run a container here, and these are its names.
 var handlers = []string{"ledge", "runc"}
 
-// nodeHandlers are the same as the Node names them, that of pods without a class first, with what containers may ask of them
-// on a board that can map users, or cannot.
+// nodeHandlers are the handlers in the words of the Node, first that of pods without a class. Each says what containers may ask of it,
+// which differs between boards that can map users and boards that cannot.
 func nodeHandlers(users bool) []corev1.NodeRuntimeHandler {
 	readOnly := volume.CanSetAttributes()
 	var out []corev1.NodeRuntimeHandler

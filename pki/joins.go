@@ -78,8 +78,8 @@ type boardRow struct {
 	Revoked time.Time `json:"revoked,omitzero"`
 }
 
-// How long a used or expired token is still remembered, so that who tries it is told what is wrong with it, and how long
-// after the end of its certificate a board may still get the next one by its key alone: a year in a drawer.
+// How long a used or expired token is still remembered: who tries it is told what is wrong with it. It is also how long after the end of
+// its certificate a board may still get the next one by its key alone: it may have lain in a drawer for a year.
 const (
 	tokenMemory  = 7 * 24 * time.Hour
 	renewalGrace = 365 * 24 * time.Hour

@@ -279,8 +279,8 @@ func TestReplaceBoard(t *testing.T) {
 	}
 }
 
-// TestNameOfALiveNode: a Node that was made by hand waits for a board with a token (N-1.12), but under one that is alive another
-// board works, which joined by a kubeconfig or of which nothing is known any more.
+// TestNameOfALiveNode: a Node that somebody made by hand waits for a board with a token (N-1.12). A Node that is alive does not: another
+// board works under its name. That one joined by a kubeconfig, or nothing is known of it any more.
 func TestNameOfALiveNode(t *testing.T) {
 	s := newShed(t)
 	tok := s.token(TokenTerms{Uses: 9})

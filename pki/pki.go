@@ -49,9 +49,8 @@ type Authority struct {
 	shown  func() (tls.Certificate, error) // the server's certificate, as ServerTLS and Rename want it
 }
 
-// How long certificates live. The CA's key lies beside the server's, so a shorter life of the server's
-// certificate would protect nothing, and a board whose clock stands at the floor must not hand out a
-// certificate that the rest of the world already calls expired.
+// How long certificates live. A shorter life of the server's certificate would protect nothing: the CA's key lies beside its key. It
+// would also do harm: a board whose clock stands at the floor would hand out a certificate that is expired for everybody else.
 const (
 	skew       = 24 * time.Hour
 	caLife     = 30 * 365 * 24 * time.Hour

@@ -14,11 +14,10 @@
 //	DIR/ballast/        space that is let go a piece at a time when the disk is full (ballast.go)
 //	DIR/damaged/        the last two files that failed their check, kept as evidence
 //
-// Invariants: a change is committed, then published; revisions never go back, over crash, restore and repair;
-// every value carries a checksum over its key and content, since bbolt pages carry none, and a tally over all of
-// them shows what a checksum cannot, an entry that is gone or a page that is an older one; the file is checked in a
-// process of its own before this one maps it, since a damaged page can kill the process that walks it; only a check
-// that found damage may replace a file, never one that could not be made.
+// Invariants: a change is committed, then published. Revisions never go back, over crash, restore and repair. Every value has a checksum
+// over its key and content, since bbolt pages have none. A tally over all values shows what a checksum cannot: an entry that is gone, a
+// page that is an older one. The file is checked in a process of its own before this one maps it, since a damaged page can kill the
+// process that walks it. A file is replaced only after a check that found damage, never after a check that could not be made.
 //
 // What is found is answered by how much is lost: single values are put back from a snapshot or the log that has exactly
 // them, or left out (Health.Quarantined); anything else brings back the newest sound snapshot (Health.Restored), and the

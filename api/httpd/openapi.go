@@ -58,9 +58,9 @@ type (
 	}
 )
 
-// openAPI is the document of one group and version, without its schemas: kubectl create and apply look in it whether
-// the PATCH of a kind takes fieldValidation, upon which they leave the checking of fields to the server (N-11.15), and
-// which formats of patches it takes. names are the schemas it needs.
+// openAPI is the document of one group and version, without its schemas. kubectl create and apply look into it for two things: which
+// formats of patches a kind takes, and whether its PATCH takes fieldValidation; if it does, they leave the checking of fields to the
+// server (N-11.15). names are the schemas it needs.
 func openAPI(s *api.Kinds, gv schema.GroupVersion) (doc openAPIDoc, names []string) {
 	doc = openAPIDoc{
 		OpenAPI: "3.0.0",

@@ -54,8 +54,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// TestCloseBoard: the watches of a board that is turned out, its tunnel, and the watches of the pods that ran there end at once, and
-// those of others, of the same account elsewhere too, go on; nobody of them is answered again.
+// TestCloseBoard: when a board is turned out, its watches end at once, and so do its tunnel and the watches of the pods that ran there;
+// none of them is answered again. The watches of others go on, also those of the same account on another board.
 func TestCloseBoard(t *testing.T) {
 	a, conf := authority(t)
 	l, err := httpd.ListenTLS("127.0.0.1:0", conf)

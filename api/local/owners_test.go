@@ -286,8 +286,8 @@ func TestCollectByFinalizer(t *testing.T) {
 	}
 }
 
-// In any family, whatever is deleted how: the collector comes to an end, nothing stays whose owners are all gone, no reference to
-// a gone owner is left, nobody waits for ever, and what has an owner or never had one stays.
+// In any family, whatever is deleted in whatever way: the collector comes to an end. Then no object is left whose owners are all gone,
+// and no reference to an owner that is gone; nobody waits for ever. Objects that have an owner, or never had one, stay.
 func TestCollectAnything(t *testing.T) {
 	c := open(t, Config{})
 	for seed := range uint64(60) {

@@ -306,8 +306,8 @@ func changeAtRandom(t *testing.T, c *Client, rng *rand.Rand, times int) {
 	}
 }
 
-// TestServicesOfABackup: a store that was put back to an older state has the addresses of that state, gives none of them twice, and gives
-// again what only services had that it has forgotten.
+// TestServicesOfABackup: a store that was put back to an older state has the addresses of that state and gives none of them twice.
+// Addresses of Services that it has forgotten are free again.
 func TestServicesOfABackup(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	start := func() (*storage.Store, *Client) {

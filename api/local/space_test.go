@@ -252,8 +252,8 @@ func TestFullNamespaceEnds(t *testing.T) {
 	})
 }
 
-// TestFullStoreIsEmptied: a store that is full to the brim, by whatever there was before these bounds, says so, and is emptied by a delete
-// with grace, an eviction, a finalizer that is taken away, and the collector.
+// TestFullStoreIsEmptied: a store may be full to the brim with objects from before these bounds. It says so. Four things still empty it:
+// a delete with grace, an eviction, the removal of a finalizer, and the collector.
 func TestFullStoreIsEmptied(t *testing.T) {
 	c := furnished(t, 24)
 	n := brim(t, c, "default")

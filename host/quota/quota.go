@@ -1,6 +1,6 @@
-// Package quota holds a directory to a size. All that is in it bears the directory's number, what is made there inherits it, and the
-// kernel counts and bounds the bytes and inodes of that number (project quotas of ext4 and XFS). statfs in such a directory tells its
-// bound in place of the disk's, so that df in a pod shows the claim.
+// Package quota holds a directory to a size (project quotas of ext4 and XFS). The directory has a number, and all in it has the same,
+// since new files and directories inherit it. The kernel counts and bounds the bytes and inodes of that number. statfs in such a
+// directory tells its bound in place of the disk's, so df in a pod shows the claim.
 //
 //	On(dir)                  can this file system?
 //	Bound(dir, 7, ...)       so much for all that bears 7

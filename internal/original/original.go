@@ -62,8 +62,8 @@ func start(t testing.TB, nodes []string, etcd ...string) *Plane {
 	return p
 }
 
-// StartServer runs the API server, and nothing that writes to it by itself except what gives namespaces their account and empties them,
-// what fills ClusterRoles that are made of others, and what lets a VolumeAttributesClass go that no volume has.
+// StartServer runs the API server. Of the loops that write to it by themselves only three run: one gives namespaces their account and
+// empties them, one fills ClusterRoles that are made of others, one lets a VolumeAttributesClass go that no volume has.
 func StartServer(t testing.TB) *Plane {
 	t.Helper()
 	p := serve(t, nil, "--unsafe-no-fsync")

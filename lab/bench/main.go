@@ -1,7 +1,7 @@
-// Command bench measures ledge beside the container runtimes of Debian, in one run on one machine: how long one
-// container takes to start, what memory twenty cost, how soon the API answers, what an idle node writes, how many writes,
-// lists and watches of a thousand pods the API bears and what a watcher costs, what sampling 50 pods costs, and how large the binaries are.
-// It prints a table with ratios and writes the same as JSON. What cannot run is named, not guessed.
+// Command bench measures ledge beside the container runtimes of Debian, in one run on one machine: how long one container takes to start,
+// how much memory twenty take, how soon the API answers, and what an idle node writes. It counts how many writes, lists and watches of a
+// thousand pods the API bears, what a watcher costs, what sampling of 50 pods costs, and how large the binaries are. It prints a table
+// with ratios and writes the same as JSON. What cannot run is named, not guessed.
 //
 //	go run ./lab/bench [-n 20] [-pods 20] [-idle 2m] [-only memory,idle] [-o bin/bench.json] [-page docs/bench.md]
 //	go run ./lab/bench -only trace -page docs/measured/starts.md -section stages

@@ -48,9 +48,9 @@ const (
 	priorities = 4
 )
 
-// stages tells who was stopped when, and what of it breaks the rules: a higher priority gets its signal after the last
-// word of all lower ones (N-5.10), the pods of one are stopped together, who obeys has its time, who does not is killed
-// when its grace is over and not before.
+// stages tells who was stopped when, and which rules that breaks. A pod of higher priority gets its signal after the last word of all
+// lower ones (N-5.10). Pods of one priority are stopped together. A pod that obeys has its time; one that does not is killed when its
+// grace is over, and not before.
 func (l podLogs) stages() (out []stage, wrong []string) {
 	by := map[int]*stage{}
 	for _, pod := range slices.Sorted(maps.Keys(l)) {

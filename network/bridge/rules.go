@@ -65,8 +65,8 @@ var (
 	localhost = netip.MustParsePrefix("127.0.0.1/32")
 )
 
-// compile says what the table must be. anchor is the interface that hears broadcasts twice, uplinks are the interfaces
-// that this node made forward packets, peers the pod networks of other boards that there are ways to.
+// compile says what the table must be. anchor is the interface that hears broadcasts twice. uplinks are the interfaces that forward
+// packets because this node had them do so. peers are the pod networks of other boards, where there is a way to them.
 func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string, peers []netip.Prefix) table {
 	toPods, toPeers, toSelf := hostPorts(entries, false), keepAddress(peers, false), hairpins(entries, false)
 	toLocal := rule{dstLocal: true, verdict: jump, chain: toPods.name}

@@ -21,10 +21,10 @@ func (z *Zone) find(q dnsmessage.Question, searches []string, ask lookup) (Answe
 	return a, err
 }
 
-// walk answers a question with what the zone and others know now. searches is the search list of who asks, as it stands in his
-// resolv.conf, nil if it is not known or not to be walked: with ndots:5 a client asks for www.example.com.NS.svc.cluster.local first and
-// for the name as such last, so the first of these questions, if nothing is there, is answered with what the last would find (A and
-// AAAA; others ask rarely).
+// walk answers a question with what the zone and others know now. searches is the search list in the resolv.conf of who asks; nil if it
+// is not known, or not to be walked. With ndots:5 a client asks for www.example.com.NS.svc.cluster.local first, and for the name itself
+// last. If nothing has the first name, walk answers that question with what the last one would find, so that the client need not ask on.
+// It does so for A and AAAA; others ask rarely.
 func (z *Zone) walk(q dnsmessage.Question, searches []string, ask lookup) (Answer, error) {
 	a, err := z.resolve(q, ask)
 	if err != nil || a.RCode != dnsmessage.RCodeNameError || len(searches) == 0 ||

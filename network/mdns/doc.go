@@ -4,9 +4,9 @@
 //	Links, Wanted --> Responder (pure: state, packet, time -> packets) <--> Serve: a socket for each family
 //	                                                                        Find: one question, its answers
 //
-// Invariants: a name is answered for only after nobody objected to it. Who is not on the link is never answered. A record is sent to all
-// at most once a second, what is sent to single ones is bounded together, and nothing is kept of who asks but with an answer that waits
-// for the rest of his question. Whatever a stranger sends has a bound in bytes and number.
+// Invariants: the board answers for a name only after nobody objected to it. It answers nobody who is not on the link. It sends a record
+// to all at most once a second, and has one bound for all that it sends to single askers. It keeps nothing of an asker, except with an
+// answer that waits for the rest of the question. Whatever a stranger sends has a bound in bytes and number.
 package mdns
 
 import (

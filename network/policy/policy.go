@@ -1,6 +1,6 @@
-// Package policy says who may talk to whom by network policies. It has two halves that are written apart, and held to each other by tests:
-// an evaluator, which says of one connection whether it may be, and a compiler, which says what the kernel of a board must know of the
-// pods that are there. It has no effects.
+// Package policy says who may talk to whom by network policies. It has two halves. The evaluator says of one connection whether it is
+// allowed. The compiler says what the kernel of a board must know of the pods on it. They are written apart, and tests compare them. The
+// package has no effects.
 //
 // A pod that no policy selects for a direction is open in that direction. One that is selected may have what any of these policies lets
 // through. The board that a pod is on, and the pod itself, always reach it. Pods on a board's own network have no address of their own:

@@ -92,9 +92,9 @@ func (b Book) used(d Device, gifts []Gift) (n int) {
 	return n
 }
 
-// Give chooses n devices of a class: those that the container had, then one of its pod's that costs nothing more, then one that a pod of
-// this name had, then the one that fewest have. The gifts are all that the container has of the class by its resource; on an error
-// nothing is given.
+// Give chooses n devices of a class. It takes first those that the container had, then one of its pod's where that costs nothing more,
+// then one that an earlier pod of this name had, then the one that fewest have. The gifts are all that the container has of the class by
+// its resource. After an error nothing is given.
 func (b Book) Give(a Ask, class Class, n int) ([]Gift, error) {
 	var mine []Gift
 	for _, g := range b.Gifts {

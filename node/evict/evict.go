@@ -308,9 +308,9 @@ func (e *Evictor) unheard(ctx context.Context, g *going) bool {
 	}
 }
 
-// hurry lets a pod that goes for want of memory have its grace only as long as there is memory to wait with: a pod that does
-// not hear its stop signal (every program without a handler, as first process of its container) eats on meanwhile, and then
-// the kernel kills, by its own choice, in the middle of everything.
+// hurry shortens the grace of a pod that goes for want of memory: it lasts only as long as there is memory to wait with. A pod may not
+// hear its stop signal (a program without a handler does not, as first process of its container) and go on to take memory. Then the
+// kernel would kill, whom it chooses, in the middle of everything.
 func (e *Evictor) hurry(ctx context.Context, g *going) {
 	stop := g.stop
 	stop.Now = true

@@ -184,11 +184,10 @@ func (p Policy) Hard(s Signal) Limit {
 // ownPrograms is what the programs of a small board have mapped at most, systemd's and ledge's, when it begins to stand still.
 const ownPrograms = 48 << 20
 
-// Spare is memory.available where the kernel's MemAvailable is gone by. Of the file pages that processes have mapped, as many
-// bytes as the hard threshold says count as used, and up to twice as many where that is less than what the board's own
-// programs need: the kernel calls them available, but most are programs at work, which are read again as soon as they are
-// taken, so that a small board stands still above its line. No more than that: a database that maps its file has no more than
-// page cache.
+// Spare is memory.available where we go by the kernel's MemAvailable. The kernel calls the file pages available that processes have
+// mapped, but most of them are programs at work, which read them again at once: a small board would stand still above its line. So some
+// of those pages count as used: as many bytes as the hard threshold says, and up to twice as many where the board's own programs need
+// more than that. The rest counts as available: a database that maps its file has page cache and nothing else.
 func (p Policy) Spare(available, mapped, total int64) int64 {
 	line := p.Hard(MemoryAvailable).Of(total)
 	return available - max(0, min(mapped, max(line, min(2*line, ownPrograms))))

@@ -33,8 +33,8 @@ func inSources(mounts []runtime.Mount, outer int, target string) string {
 	return filepath.Join(mounts[outer].Source, strings.TrimPrefix(target, mounts[outer].Target))
 }
 
-// TestMountInMount: every kind of volume, and a file, can be mounted in every kind of the pod's own that is read-only, however deep,
-// and that is still so once the outer one has been renewed.
+// TestMountInMount: every kind of volume, and a file, can be mounted inside each kind of the pod's own read-only volumes, however deep.
+// That also holds after the outer one was renewed.
 func TestMountInMount(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

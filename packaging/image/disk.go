@@ -7,9 +7,10 @@ import (
 	"fmt"
 )
 
-// A disk has the older of the two partition tables, which every firmware reads: the BIOS, UEFI (which takes a FAT partition on a
-// disk that can be pulled out, whatever its type says), the Raspberry Pi's. All of it is one sector, so that the last partition
-// can be made to reach to the end of the card in one write, which a power cut leaves done or not done. Its end is at 2 TiB.
+// A disk has the older of the two kinds of partition tables, which every firmware reads: the BIOS, the Raspberry Pi's, and UEFI (which
+// takes a FAT partition on a disk that can be pulled out, whatever its type says). The whole table is one sector. So one write is enough
+// to have the last partition reach to the end of the card, and a power cut leaves that done or not done. A table of this kind ends at 2
+// TiB.
 const (
 	sector   = 512
 	mebibyte = 1 << 20

@@ -19,9 +19,9 @@ import (
 	"ledge/runtime"
 )
 
-// A command that is run in a container gets a cgroup of its own below the container's, so that all it starts can be
-// found and killed, also what has left its session and its parents. On v1 that is done in one hierarchy; in all the
-// others the command joins the container.
+// A command that runs in a container gets a cgroup of its own below the container's. So all that it starts can be found and killed, even
+// a process that has left its session and its parents. On v1 that is done in one hierarchy; in all the others the command joins the
+// container.
 const execPrefix = "exec-"
 
 // Exec starts a command in a running container and gives its PID, a child of this process that the caller must wait

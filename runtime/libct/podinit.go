@@ -24,10 +24,10 @@ import (
 	"ledge/runtime"
 )
 
-// A PID namespace lives as long as its first process. The containers of a pod that shares its processes come and go, so
-// such a pod gets a first process of its own, which only waits and lets the kernel reap what is left to it. It is a few
-// hundred bytes of code (podinit.c), run as a container with nothing in it: no capabilities, no user's rights, and
-// above all a root of its own, since everybody in the pod may look at /proc/1/root.
+// A PID namespace lives as long as its first process. Containers of a pod that shares its processes come and go, so such a pod gets a
+// first process of its own. That process only waits, and the kernel reaps what is left to it. It is a few hundred bytes of code
+// (podinit.c), run as a container with nothing in it: no capabilities, no user's rights, and above all a root of its own, since everybody
+// in the pod may look at /proc/1/root.
 const initID = "init"
 
 // initBase is where the program is loaded; any address that is free in an empty process.
