@@ -40,8 +40,8 @@ func defaultPodSpec(s *corev1.PodSpec) {
 	defaultPodResources(s)
 }
 
-// defaultPodResources: a pod with resources of its own is limited to the huge pages of its containers, and what a pod
-// with limits does not request is what its containers do, or else what it is limited to.
+// defaultPodResources fills in what a pod with resources of its own leaves out. Its limit of huge pages is the sum of its containers'.
+// Where it has any limit, what it requests of processor and memory is what its containers request, or else the limit itself.
 func defaultPodResources(s *corev1.PodSpec) {
 	r := s.Resources
 	if r == nil || len(r.Requests) == 0 && len(r.Limits) == 0 {

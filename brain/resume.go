@@ -52,8 +52,8 @@ func booted(settings *storage.Table, bootID string, anew bool, begin func() erro
 	return first, settings.Put(bootIDKey, []byte(bootID))
 }
 
-// begunName is a file in the run directory. A reset takes it away with all else there, so that a node that begins after one
-// (such as an installed package that was removed before) gets the pods back that were stopped for it.
+// begunName is a file in the run directory. A reset removes it with all else there. So a node that begins after a reset gets the pods
+// back that were stopped for it; such a reset comes from a package that is removed and installed again.
 const begunName = "begun"
 
 // beginAnew lets the next start give back what a shutdown has stopped, also in the same boot: in a container, with

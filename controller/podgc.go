@@ -36,9 +36,8 @@ const (
 	causeUnscheduled  = "unscheduled"
 )
 
-// PodGC removes pods that nobody will remove otherwise: ended pods beyond a number, pods on nodes that are out of
-// service, pods of nodes that no longer exist, and pods that were deleted before they had a node. Leases of vanished
-// nodes go too.
+// PodGC removes four sorts of pods that nobody will remove otherwise: ended pods beyond a number, pods on nodes that are out of service,
+// pods of nodes that no longer exist, and pods that were deleted before they had a node. It also removes leases of nodes that are gone.
 type PodGC struct {
 	w       *World
 	nodes   Of[*corev1.Node]

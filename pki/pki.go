@@ -199,11 +199,10 @@ func (a *Authority) Client(user string, groups []string) (tls.Certificate, error
 	return cert, nil
 }
 
-// ServerTLS is how the server of this authority listens: TLS 1.2 or later, a client certificate of this CA required.
-// The server's certificate is looked at in each handshake, so one that runs out while the process lives, or that
-// turns out expired when the clock is set at last, is replaced there. What the client asks for in the handshake
-// has no influence on it: a server that adds the names it is asked for can be made to serve a certificate too
-// large to send (CVE-2023-32187). Names and addresses are changed by Rename.
+// ServerTLS is how the server of this authority listens: TLS 1.2 or later, with a client certificate of this CA. Each handshake looks at
+// the server's certificate. So one is replaced that runs out while the process lives, or that turns out to be expired when the clock is
+// set at last. What the client asks for in the handshake has no influence on it: a server that adds the names it is asked for can be made
+// to serve a certificate too large to send (CVE-2023-32187). Names and addresses are changed by Rename.
 func (a *Authority) ServerTLS(names []string, ips []net.IP) (*tls.Config, error) {
 	if err := a.Rename(names, ips); err != nil {
 		return nil, err

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// options are bbolt's, as reliability asks for them: synced, capped, and without a freelist on disk, which saves a
-// page a commit (the file is checked before it is opened, so the walk that rebuilds the list is safe).
+// options are bbolt's, as reliability asks for them: each commit is synced, and the file has a greatest size. No list of free pages is on
+// disk, which saves a page for each commit. bbolt then makes it by a walk over all pages; that is safe, since the file is checked before
+// it is opened.
 func (c Config) options() *bolt.Options {
 	// A mapping that never has to move never waits for readers. The 32-bit boards have no space to spare for that.
 	initial := c.MaxSize

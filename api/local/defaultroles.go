@@ -43,8 +43,8 @@ func (r *defaultRoles) once() {
 	}
 }
 
-// ensure makes the default roles where they are missing, and adds to those that are there what they lack. It is called once
-// for a start, or soon after it: as on Kubernetes, a default role that somebody deletes or narrows stays so until the next start.
+// ensure makes the default roles that are missing, and adds what the others lack. It is called once for a start, or soon after it: as on
+// Kubernetes, a default role that somebody deletes or narrows stays so until the next start.
 func (r *defaultRoles) ensure() error {
 	var all []api.Object
 	for _, role := range rbac.DefaultClusterRoles() {

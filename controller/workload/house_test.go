@@ -480,8 +480,9 @@ func (w *fleet) settle() {
 	}
 }
 
-// TestCoverAtRandom: whatever users, boards and pods do, and wherever the loop is killed, no board gets a second pod where none may surge,
-// no write takes more pods than maxUnavailable allows or makes more than maxSurge does, and each board ends with what it is to have.
+// TestCoverAtRandom: whatever users, boards and pods do, and wherever the loop is killed, three things hold. No board gets a second pod
+// where none may surge. No write takes more pods than maxUnavailable allows, or makes more than maxSurge does. Each board ends with the
+// pod that it is to have.
 func TestCoverAtRandom(t *testing.T) { // N-12.4
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(40) {

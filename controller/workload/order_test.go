@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// statefulSet is one of n pods of image v1: "parallel", "start=", "partition=", "out=", "ondelete", "plain", "image=", "ready=" seconds,
-// "history=", "former=" image, v1 if not said, of which there were "current=" pods, "going" as the words say.
+// statefulSet has n pods of image v1, and whatever the words say of it: "parallel", "start=", "partition=", "out=", "ondelete", "plain",
+// "image=", "ready=" seconds, "history=", "going", and "former=" an image (v1 if it is not said) that "current=" pods have.
 func statefulSet(n int32, words string) *appsv1.StatefulSet {
 	labels, history, partition, former := map[string]string{"app": "web"}, int32(2), int32(0), "v1"
 	s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web", Generation: 3},

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountFor implements images.UserLayers: Mount for a user namespace, whose users 0 and on are host and on of the board.
-// Layers are shared with other containers and keep their owners; each is shown with others by an id-mapped mount (5.19 for
-// layers of an overlay). The writable layer is the container's alone and belongs to the mapped users itself, because
-// overlayfs makes its work files as the board's root, whom the map does not have.
+// MountFor implements images.UserLayers: it is Mount for a user namespace whose users from 0 are the board's from host. Layers are shared
+// with other containers and keep their owners; an id-mapped mount shows each with other owners (the kernel can do that for layers of an
+// overlay since 5.19). The writable layer is the container's alone. It belongs to the mapped users itself, because overlayfs makes its
+// work files as the board's root, and the map does not have him.
 //
 // While that is under way a tmpfs lies at target with the mapped layers below it, so that whoever clears up after a power
 // cut of the brain finds everything where it looks.

@@ -1,6 +1,6 @@
-// Package volume makes the volumes of a pod: directories of the board (hostPath), the pod's own scratch space
-// (emptyDir, on disk or in memory), and files made of objects (configMap, secret, downwardAPI, projected), which
-// change while the pod runs. Everything it mounts it can find again and unmount, also after a restart.
+// Package volume makes the volumes of a pod. Some are directories of the board (hostPath), some are scratch space of the pod (emptyDir,
+// on disk or in memory), some are files made of objects (configMap, secret, downwardAPI, projected), which change while the pod runs. The
+// package can find again and unmount whatever it mounts, also after a restart.
 package volume
 
 import (
