@@ -152,7 +152,7 @@ func Wanted(pod *corev1.Pod) map[string]corev1.ResourceRequirements {
 	return out
 }
 
-// given is what a status tells of the resources that a pod asks for as a whole, without the overhead that is told with it.
+// given picks from a status the resources that a pod asks for as a whole. The status tells them with the overhead; given takes it off.
 func given(asked, told, overhead corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name := range asked {
@@ -204,8 +204,8 @@ func WithPodLimits(c *corev1.Container, pod *corev1.Pod) *corev1.Container {
 	return &out
 }
 
-// Held is what a pod that has a node takes from it while it is being resized: the larger of what it has and what it
-// asks for, unless its node has said that it can never have that.
+// Held is what a pod takes from its node. While it is being resized that is the larger of what it has and what it asks for; only what it
+// has, once its node has said that it can never have more.
 func Held(pod *corev1.Pod) corev1.ResourceList { return held(pod, Requests) }
 
 func held(pod *corev1.Pod, sum func(*corev1.Pod) corev1.ResourceList) corev1.ResourceList {

@@ -57,7 +57,7 @@ func HasClusterIP(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// IsExternal says that a service can be reached from outside of the cluster, so that it matters through which board.
+// IsExternal says that a service can be reached from outside of the cluster. Then it matters through which board somebody comes.
 func IsExternal(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer || s.Spec.Type == corev1.ServiceTypeNodePort
 }

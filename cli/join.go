@@ -100,8 +100,8 @@ func kubernetesTrouble(build config.Build, dataDir string) string {
 	return join.Trouble(join.Dir(dataDir), later(time.Now(), build.ClockFloor(dataDir)))
 }
 
-// elsewhere says whether the node that has run here works without what it has joined as a node of Kubernetes, as one does that serves
-// again: what has become of that is no trouble then.
+// elsewhere says whether the node that ran here worked without the Kubernetes that it had joined, because it serves its own API again.
+// Then nothing about that Kubernetes is a trouble.
 func elsewhere(info place.Info) bool { return info.DataDir != "" && !info.Kubernetes }
 
 // kubernetesProbe is doctor's; nothing where no Kubernetes is joined, or the node works elsewhere.

@@ -28,8 +28,8 @@ const (
 	ingressRetry  = 5 * time.Second
 )
 
-// IngressPods has a pod on each board take requests in while there is an Ingress of a class that ledge serves, and says of each such
-// Ingress at which boards that is. The pods themselves find out what to do with a request (network/ingress).
+// IngressPods makes a pod on each board that takes requests in, as long as there is an Ingress of a class that ledge serves. It writes
+// into each such Ingress at which boards it can be reached. The pods themselves find out what to do with a request (network/ingress).
 type IngressPods struct {
 	w         *World
 	ingresses Of[*networkingv1.Ingress]

@@ -153,8 +153,8 @@ func (c *copies) list() ([]string, error) {
 	return out, nil
 }
 
-// noteSnapshots finds out whether the newest snapshot is of what is here now, so that boards that never run for
-// hours get theirs too. The very first store gets one at once: from then on there is always something to restore.
+// noteSnapshots finds out whether the newest snapshot has all that the store has now. Some boards never run for hours, and would get none
+// otherwise. The very first store gets one at once: from then on there is always something to restore.
 func (o *opener) noteSnapshots(ctx context.Context) error {
 	snaps, err := o.copies.list()
 	if err != nil {

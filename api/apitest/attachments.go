@@ -12,7 +12,7 @@ import (
 
 var attachmentCases = []Case{{"Attachment", testAttachment}}
 
-// testAttachment: who attaches a volume says so by the status alone, and what is to be attached where stays (N-13.14).
+// testAttachment: a driver that attaches a volume writes the status and nothing else; the spec stays as it is (N-13.14).
 func testAttachment(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	in := samples[storage.VolumeAttachments](e).(*storagev1.VolumeAttachment)

@@ -11,8 +11,8 @@ import (
 	"ledge/api"
 )
 
-// wire is the client as one that hands out JSON, where that is what a request asks for: then nothing is decoded, and nothing
-// encoded again. A board that asks for others' pods is shown a part of them, so these are.
+// wire tells whether this request may have JSON as the store has it, without a decode and an encode, and gives the client that hands it
+// out. A board that asks for pods of others is shown a part of each, so its answers are made anew.
 func (h *handler) wire(r *request) (api.Wire, form, bool) {
 	wire, ok := h.client.(api.Wire)
 	form, err := r.form()

@@ -63,8 +63,8 @@ func spend(tx *storage.Tx, pod *corev1.Pod, now metav1.Time) error {
 	return put(tx, policy.PodDisruptionBudgets, b, false)
 }
 
-// unreadyMayGo: a pod that is not ready counts for nothing, so its end costs nothing, unless the budget wants to give it
-// the chance to become what is missing.
+// unreadyMayGo says whether a pod may go that is not ready. It does not count as available, so its end takes nothing from the budget. But
+// a budget can ask to keep it where pods are missing, since it may still become ready.
 func unreadyMayGo(b *policyv1.PodDisruptionBudget) bool {
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true

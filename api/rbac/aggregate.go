@@ -42,7 +42,8 @@ func Aggregate(r *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) []rbacv1.Poli
 	return out
 }
 
-// Narrowed is what stays of rules where only what is in others too may: what was taken away goes though what was added finds no room.
+// Narrowed gives the rules that are in both lists. It is for a role that has no room for new rules: what was taken from it goes all the
+// same.
 func Narrowed(rules, to []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	stays := map[string]bool{}
 	for i := range to {

@@ -40,8 +40,8 @@ func Wanted(svc *corev1.Service) bool {
 	return len(svc.Spec.Selector) > 0 && svc.Spec.Type != corev1.ServiceTypeExternalName && svc.DeletionTimestamp == nil
 }
 
-// Slices is what is to be written so that the slices of a Service say which pods are behind it. pods are those that it selects, existing
-// the slices that bear its name and this package's label. Pods on nodes that there are not are left out.
+// Slices says what to write, so that the slices of a Service name the pods behind it. pods are those that it selects; existing are the
+// slices with its name and this package's label. Pods on nodes that do not exist are left out.
 func Slices(svc *corev1.Service, pods []*corev1.Pod, where Where, existing []*discoveryv1.EndpointSlice) Plan {
 	return slicesOf(full, svc, pods, where, existing)
 }

@@ -27,8 +27,8 @@ func Mirrored(e *corev1.Endpoints) bool {
 	return e.DeletionTimestamp == nil && e.Labels[discoveryv1.LabelSkipMirror] != "true" && !lock
 }
 
-// Mirror is what is to be written so that slices say what Endpoints made by hand do. existing are the slices that bear their name and this
-// package's label for it.
+// Mirror says what to write, so that slices say the same as Endpoints that somebody made by hand. existing are the slices with their name
+// and this package's label for it.
 func Mirror(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) Plan {
 	f := frame{namespace: e.Namespace, service: e.Name, capacity: fullMirror, labels: map[string]string{}, annotations: map[string]string{},
 		owner: *metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints"))}

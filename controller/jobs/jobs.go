@@ -97,8 +97,8 @@ type look struct {
 	verdict              *batchv1.JobCondition
 }
 
-// Next is what to do about a Job that is ours, in view of the pods of its namespace, for one who has watched it. pause is how long
-// its caller wants no pod to be made.
+// Next says what to do about a Job of ours. pods are those of its namespace, pause is how long the caller wants no pod to be made, w is
+// what the caller has seen of the Job so far.
 func Next(j *batchv1.Job, pods []*corev1.Pod, pause time.Duration, w Watch, now time.Time) Plan {
 	l := look{Job: j, watch: w, now: now}
 	l.Plan.Status = *j.Status.DeepCopy()

@@ -55,8 +55,8 @@ func (c *Course) again(left time.Duration) {
 	}
 }
 
-// claim finds the pods of a controller. With those that have to be adopted or let go first, it says so and that is all: others
-// may want the same pods.
+// claim finds the pods of a controller. If some have to be adopted or let go, it plans only that and returns false: others may want the
+// same pods.
 func (c *Course) claim(by metav1.Object, s *metav1.LabelSelector, fits func(*corev1.Pod) bool, pods []*corev1.Pod) (own []*corev1.Pod,
 	ok bool) {
 	found := claim(by, selecting(s), fits, pods)

@@ -125,8 +125,8 @@ func (o *order) line(own []*corev1.Pod) {
 	}
 }
 
-// keep makes the pods that are missing, again those that have ended, and names those that were adopted. In order it goes no
-// further than to the first that is not available; then it is false.
+// keep makes missing pods, makes ended ones again, and gives adopted ones their names. In order it stops at the first pod that is not
+// available and returns false.
 func (o *order) keep() bool {
 	room := MostWaiting
 	for _, m := range o.pods {

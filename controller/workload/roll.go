@@ -125,7 +125,7 @@ func (r *roll) rolling() bool {
 	return r.d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType
 }
 
-// claim finds the sets of the Deployment. With those that have to be adopted or let go first, it says so and that is all.
+// claim finds the sets of the Deployment. If some have to be adopted or let go, it plans only that and returns false.
 func (r *roll) claim(sets []*appsv1.ReplicaSet) bool {
 	found := claim(r.d, selecting(r.d.Spec.Selector), nil, sets)
 	for _, rs := range found.adopt {

@@ -174,7 +174,7 @@ func allHierarchies(t *testing.T) (names []string) {
 	return names
 }
 
-// wantsReboot is what nspawn says of a machine that is to be started again, to what would be its unit.
+// wantsReboot is the exit code by which nspawn asks its unit to start the machine again.
 const wantsReboot = 133
 
 func spawn(ctx context.Context, unified string, args []string) (console []byte, err error) {

@@ -21,9 +21,9 @@ func Patience(d time.Duration) time.Duration {
 // emulated is a guest, or a processor that is another one's program: everything takes six times as long.
 func emulated() bool { return os.Getenv("LEDGE_EMULATED") != "" }
 
-// OnHost leaves a test out of what is emulated, where it takes minutes to find what it finds on the host too. LEDGE_WHOLE
-// takes it in all the same: the guest of the long runs. A test of what another kernel or cgroup version may do otherwise
-// does not ask.
+// OnHost skips a test where the processor is emulated: there it takes minutes and finds what it finds on the host too. With LEDGE_WHOLE,
+// as in the guest of the long runs, it runs all the same. A test that another kernel or cgroup version may answer otherwise does not call
+// OnHost.
 func OnHost(t testing.TB) {
 	t.Helper()
 	if emulated() && os.Getenv("LEDGE_WHOLE") == "" {

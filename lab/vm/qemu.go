@@ -30,9 +30,9 @@ type guest struct {
 	forward  string
 	dtb      string
 	memory   int // MiB
-	// recycles: pages of programs will be reused for other things all the time. QEMU forgets what it has translated of such a page
-	// store by store, which took three quarters of its time on a board short of memory; with little room for translations few
-	// pages have any.
+	// recycles says that the guest will use pages of programs for other things all the time. For a page that was translated QEMU takes
+	// each store to it apart; on a board short of memory that took three quarters of its time. With little room for translations few
+	// pages are translated.
 	recycles bool
 	dir      string    // of files of this run
 	keys     io.Reader // what is typed on the serial line; nil: nothing

@@ -517,8 +517,8 @@ func (s *Setup) detach(ctx context.Context, uid string, meant func() bool) error
 	return nil
 }
 
-// Retain disconnects the pods that are not listed, and tells the plugins which are, so that they free what others have left. What
-// cannot be disconnected is tried again with each look at the board.
+// Retain disconnects the pods that are not in uids. It tells the plugins which are, and they free what other pods have left. What cannot
+// be disconnected is tried again with each look at the board.
 func (s *Setup) Retain(ctx context.Context, uids []string) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// ttl of what the cluster says, and of what it says that there is not. Asking again costs a pod next to nothing.
+	// ttl is that of the cluster's answers, also of the answer that a name does not exist. To ask again costs a pod next to nothing.
 	ttl = 5
 	// schema is the version of Kubernetes' DNS specification that is answered by.
 	schema = "1.1.0"

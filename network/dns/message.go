@@ -75,8 +75,8 @@ func (q *query) options(p *dnsmessage.Parser) bool {
 	}
 }
 
-// pack writes the answer to a query in at most most bytes. Over UDP what does not fit is left out and said to be, so that who
-// wants all of it asks over TCP; who cannot has what fits.
+// pack writes the answer to a query in at most most bytes. Over UDP it leaves out what does not fit, and says so: a client that wants all
+// of it asks over TCP, and one that cannot has the rest.
 func pack(q query, a Answer, most int) ([]byte, error) {
 	m := dnsmessage.Message{Header: dnsmessage.Header{ID: q.head.ID, Response: true, OpCode: q.head.OpCode, Authoritative: a.Authoritative,
 		RecursionDesired: q.head.RecursionDesired, RecursionAvailable: true, CheckingDisabled: q.head.CheckingDisabled, RCode: a.RCode},

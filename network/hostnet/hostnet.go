@@ -19,8 +19,8 @@ import (
 
 // Config says where the host's addresses come from.
 type Config struct {
-	// Addresses gives those the host has now, the preferred one first. Without it every pod is refused, for a node
-	// whose pods run on the host's network only where they say so themselves (such pods are not attached).
+	// Addresses gives the host's addresses now, the preferred one first. Without Addresses every pod is refused: on such a node only pods
+	// run that ask for the host's network themselves, and those are not attached.
 	Addresses func() ([]netip.Addr, error)
 }
 

@@ -83,7 +83,7 @@ func (w Wanted) offers() []offer {
 	return out
 }
 
-// unique are records that nobody else has, all of one name, and one that says that there are no others of that name.
+// unique gives records of one name, which nobody else may have, and one more that says that the name has no others.
 func (g *group) unique(list []record) (out []own) {
 	if len(list) == 0 {
 		return nil

@@ -469,8 +469,8 @@ func (l *Loop) do(ctx context.Context, at place, w World, s Step) error {
 // errLater: it was refused here a moment ago.
 var errLater = errors.New("a claim that does not fit here has come again")
 
-// backAgain is how long a claim is held that comes again to where it was refused, so that a scheduler without another board does not go
-// round.
+// backAgain is how long a claim is held that comes back to a board that had refused it. Without it a scheduler that knows no other board
+// would go round and round.
 const backAgain = time.Minute
 
 // refuse says why a claim gets no volume, or no larger one, here, and gives it back where it has none yet: there may be another board.

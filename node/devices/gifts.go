@@ -35,7 +35,7 @@ func (b Book) gift(a Ask, d Device, beside bool) Gift {
 
 func (a Ask) has(g Gift) bool { return g.Pod == a.Pod && g.Container == a.Container }
 
-// Book is what is known of a board's devices: those that are there, who has which, and who had which before.
+// Book is what is known of a board's devices: which there are, who has which, and who had which before.
 type Book struct {
 	Devices []Device
 	Gifts   []Gift

@@ -143,8 +143,8 @@ func (e *Evictor) glance() (pressure.Readings, time.Duration) {
 	return seen, pressure.GlanceAgain(e.all, seen, most)
 }
 
-// over says that a threshold of memory, which changes faster than a machine that is short of it can measure its pods, is not met
-// any more.
+// over says that a threshold of memory is not met any more. Memory changes faster than a machine that is short of it can measure its
+// pods, so it is looked at once more.
 func (e *Evictor) over(t pressure.Threshold) bool {
 	seen, _ := e.glance()
 	r, ok := seen[t.Signal]

@@ -31,7 +31,7 @@ import (
 	"ledge/internal/durable"
 )
 
-// Config says who joins what, and where that is kept.
+// Config says which node joins which Kubernetes, and where its files are.
 type Config struct {
 	Dir    string
 	Node   string

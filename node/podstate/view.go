@@ -138,8 +138,8 @@ func (vs views) mainStarted() bool {
 // ofPod are the containers that make up the pod, without ephemeral ones.
 func (vs views) ofPod() []*view { return slices.Concat(vs.init, vs.main) }
 
-// viewsOf looks at a pod's containers. reset holds what is true of those that were restarted with all others, where the
-// API does not know yet.
+// viewsOf looks at a pod's containers. When all were restarted together, reset holds what is true of each and what the API does not know
+// yet.
 func viewsOf(in Input, reset map[string]corev1.ContainerStatus) views {
 	var out views
 	spec, status := &in.Pod.Spec, &in.Pod.Status

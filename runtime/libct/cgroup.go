@@ -185,8 +185,8 @@ func (t *tree) removeCgroup(cg string) error {
 	return errors.Join(errs...)
 }
 
-// removeEmpty removes a cgroup where nothing stands in the way, which is so when a container has ended as it should, and gives
-// the paths where something does. What is needed to kill what is left goes last: a process can be in another cgroup there.
+// removeEmpty removes a cgroup in all hierarchies. Nothing stands in the way once a container has ended as it should; it returns the
+// paths where something does. The hierarchy by which processes are killed goes last: a process can be in another cgroup there.
 func removeEmpty(all map[string]string) (left []string) {
 	for _, controller := range slices.SortedFunc(maps.Keys(all), func(a, b string) int { return killedBy(a) - killedBy(b) }) {
 		p := all[controller]

@@ -46,7 +46,7 @@ func newDisk(ctx context.Context, dir, name string) (*disk, error) {
 	return d, nil
 }
 
-// sectors is what has been written so far, everything that is on its way included.
+// sectors counts what was written so far. What is still on its way is written first.
 func (d *disk) sectors() (int64, error) {
 	f, err := os.Open(d.mount)
 	if err != nil {

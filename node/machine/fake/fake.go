@@ -11,7 +11,7 @@ import (
 	"ledge/node/machine"
 )
 
-// Machine is a played one. It implements node.Machine; what is nil is what this one cannot do, but See, which it must have.
+// Machine is a played node.Machine. It must have See; each other function may be nil, and then it cannot do that.
 type Machine struct {
 	// See is a look at everything. All that is smaller is a part of it.
 	See func() (machine.Sample, error)
