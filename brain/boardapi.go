@@ -127,6 +127,7 @@ func (b *boardAPI) listClaims() []board.Claim {
 		return nil
 	}
 	var out []board.Claim
+	written := b.writes.claimWrites()
 	for _, v := range b.claims.Volumes() {
 		c := board.Claim{Volume: v.Name, Size: v.Spec.Capacity.Storage().Value()}
 		if r := v.Spec.ClaimRef; r != nil {
@@ -134,6 +135,9 @@ func (b *boardAPI) listClaims() []board.Claim {
 		}
 		if u, ok := b.claims.Use(v); ok {
 			c.Used, c.Files = &u.Bytes, u.Inodes
+		}
+		if n, ok := written[v.Name]; ok {
+			c.Written = &n
 		}
 		out = append(out, c)
 	}

@@ -46,6 +46,8 @@ type book struct {
 	BootID   string             `json:"bootID"`
 	Day      string             `json:"day"` // that Today is of
 	Accounts map[string]account `json:"accounts"`
+	// Claims are by volume.
+	Claims map[string]claimAccount `json:"claims,omitempty"`
 }
 
 // note enters what the counters say now. What a counter that is new here has seen before midnight is not of today, as
@@ -53,7 +55,7 @@ type book struct {
 func (k *book) note(now time.Time, bootID string, counters map[string]host.Counter) {
 	day := now.Format(time.DateOnly)
 	if k.BootID != bootID {
-		*k = book{BootID: bootID, Day: day}
+		*k = book{BootID: bootID, Day: day, Claims: k.Claims} // these are of this boot already
 	}
 	if k.Accounts == nil {
 		k.Accounts = map[string]account{}
@@ -97,6 +99,7 @@ type writesMeter struct {
 	onDisk bool
 	// keeper says which process it is, and where kubepods stands.
 	keeper func(context.Context) (pid int, info runtime.Info, err error)
+	claims *claimWriters // nil: this board makes no volumes, or its kernel does not count what is written to them
 
 	mu    sync.Mutex
 	book  book
@@ -162,6 +165,10 @@ func (m *writesMeter) read(ctx context.Context, now time.Time) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.claims != nil {
+		there, list := m.claims.read()
+		m.book.noteClaims(m.host.BootID(), there, list, m.host.HasGroup)
+	}
 	m.book.note(now, m.host.BootID(), counters)
 	if err := m.save(); err != nil {
 		slog.Debug("what was written is not noted down", "err", err)

@@ -64,18 +64,26 @@ func status(ctx context.Context, c *Command) error {
 // printClaims shows what lies on this board for longer than a pod.
 func printClaims(out io.Writer, list []board.Claim) error {
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(tw, "CLAIM\tSIZE\tUSED\tFILES\tVOLUME")
+	fmt.Fprintln(tw, "CLAIM\tSIZE\tUSED\tFILES\tWRITTEN\tVOLUME")
+	counted := false
 	for _, c := range list {
-		size, used, files := resource.NewQuantity(c.Size, resource.BinarySI).String(), "not counted", ""
+		size, used, files, written := resource.NewQuantity(c.Size, resource.BinarySI).String(), "not counted", "", "not counted"
 		if c.Used != nil {
 			used, files = resource.NewQuantity(*c.Used>>20<<20, resource.BinarySI).String(), fmt.Sprint(c.Files)
 			if c.Size > 0 {
 				used += fmt.Sprintf(" (%d%%)", *c.Used*100/c.Size)
 			}
 		}
-		row(tw, c.Namespace+"/"+c.Name, size, used, files, c.Volume)
+		if c.Written != nil {
+			written, counted = megabytes(*c.Written), true
+		}
+		row(tw, c.Namespace+"/"+c.Name, size, used, files, written, c.Volume)
 	}
-	return tw.Flush()
+	err := tw.Flush()
+	if err == nil && counted {
+		_, err = say(out, "written: since the boot, by the pods that had the claim, to its disk: into it or beside it\n")
+	}
+	return err
 }
 
 func printPressure(out io.Writer, r pressure.Report, now time.Time) error {

@@ -44,13 +44,14 @@ func must(t *testing.T, err error) {
 
 // TestPrintClaims: what is counted, and what the disk does not count.
 func TestPrintClaims(t *testing.T) {
-	used := int64(60 << 20)
+	used, written := int64(60<<20), int64(3<<30)
 	var out strings.Builder
-	err := printClaims(&out, []board.Claim{{Namespace: "a", Name: "db", Volume: "pvc-1", Size: 64 << 20, Used: &used, Files: 7},
+	err := printClaims(&out, []board.Claim{{Namespace: "a", Name: "db", Volume: "pvc-1", Size: 64 << 20, Used: &used, Files: 7, Written: &written},
 		{Namespace: "a", Name: "old", Volume: "pvc-2", Size: 1 << 30}})
-	want := "CLAIM   SIZE   USED          FILES   VOLUME\n" +
-		"a/db    64Mi   60Mi (93%)    7       pvc-1\n" +
-		"a/old   1Gi    not counted           pvc-2\n"
+	want := "CLAIM   SIZE   USED          FILES   WRITTEN       VOLUME\n" +
+		"a/db    64Mi   60Mi (93%)    7       3221.2 MB     pvc-1\n" +
+		"a/old   1Gi    not counted           not counted   pvc-2\n" +
+		"written: since the boot, by the pods that had the claim, to its disk: into it or beside it\n"
 	if err != nil || out.String() != want {
 		t.Errorf("%v\n%s", err, out.String())
 	}

@@ -166,8 +166,10 @@ func TestFullClaim(t *testing.T) { // N-13.11
 		}
 	})
 	b.serve()
+	b.importRough()
+	full := strings.NewReplacer("ledge.local/self", roughImage, "pause", "run").Replace(fmt.Sprintf(claimant, "full"))
 	b.apply(claim)
-	b.apply(fmt.Sprintf(claimant, "full"))
+	b.apply(full)
 	pid := b.running("full")
 	at := fmt.Sprintf("/proc/%d/root/data/", pid)
 	var st unix.Statfs_t
@@ -189,9 +191,85 @@ func TestFullClaim(t *testing.T) { // N-13.11
 	if written, err := fillAsPod(at+"g", 20<<20); err != nil {
 		t.Errorf("of the new room %d bytes, then %v", written, err)
 	}
+	b.writesAreTold(at)
+	b.restoredToSize(full, at)
 	b.ledge("delete", "pod", "full")
 	b.ledge("delete", "pvc", "data")
 	b.eventually("the room is back", func() error { return contains(b.ledge("get", "pv"), "No resources found") })
+}
+
+// writesAreTold: what a pod writes to its claim is told as such, where the kernel counts it.
+func (b *testBoard) writesAreTold(at string) {
+	b.t.Helper()
+	must(b.t, os.Remove(at+"f"))
+	written := func() (mb float64) {
+		for line := range strings.Lines(b.ledge("status")) {
+			if f := strings.Fields(line); strings.HasPrefix(line, "default/data ") && len(f) > 3 && f[len(f)-2] == "MB" {
+				_, _ = fmt.Sscan(f[len(f)-3], &mb)
+			}
+		}
+		return mb
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		if !strings.Contains(b.ledge("status"), "not counted") {
+			b.t.Errorf("it tells what it does not know:\n%s", b.ledge("status"))
+		}
+		return
+	}
+	before := written()
+	b.apply(strings.NewReplacer("ledge.local/self", roughImage, `"pause"`, `"fill", "/data"`).Replace(fmt.Sprintf(claimant, "filler")))
+	b.running("filler")
+	b.eventually("it is told how much the pod has written", func() error {
+		unix.Sync()
+		if mb := written() - before; mb < 40 || mb > 200 {
+			return fmt.Errorf("%g MB more than %g:\n%s", mb, before, b.ledge("status"))
+		}
+		return nil
+	})
+	b.ledge("delete", "pod", "filler", "--force", "--grace-period=0")
+	b.eventually("it is gone", func() error {
+		if out, _ := b.try("get", "pod", "filler"); !strings.Contains(out, "not found") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	list, err := filepath.Glob(at + "fill*")
+	must(b.t, err)
+	for _, path := range list {
+		must(b.t, os.Remove(path))
+	}
+}
+
+// restoredToSize: a claim in which is more than its size, as only root can make it, is so after a restore too, and takes no more.
+func (b *testBoard) restoredToSize(full, at string) {
+	b.t.Helper()
+	must(b.t, os.WriteFile(at+"over", make([]byte, 90<<20), 0o644)) // beside 20 MiB, in 96
+	backup := filepath.Join(b.t.TempDir(), "backup")
+	b.ledge("delete", "pod", "full")
+	b.eventually("the claim is saved", func() error {
+		if out, err := b.try("backup", "save", backup, "--claims"); err != nil {
+			return errors.New(out)
+		}
+		return nil
+	})
+	must(b.t, b.signal(syscall.SIGTERM))
+	b.must("backup", "restore", backup, "--claims")
+	b.serve()
+	b.apply(full)
+	at = fmt.Sprintf("/proc/%d/root/data/", b.running("full"))
+	var st unix.Statfs_t
+	if err := unix.Statfs(at, &st); err != nil || int64(st.Blocks)*int64(st.Bsize) != 96<<20 || st.Bavail != 0 {
+		b.t.Errorf("df in the pod shows %d bytes, %d blocks free: %v", int64(st.Blocks)*int64(st.Bsize), st.Bavail, err)
+	}
+	if fi, err := os.Stat(at + "over"); err != nil || fi.Size() != 90<<20 {
+		b.t.Errorf("what was in it: %v %v", fi, err)
+	}
+	if written, err := fillAsPod(at+"more", 1<<20); !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) {
+		b.t.Errorf("it takes %d bytes more: %v", written, err)
+	}
+	if out := b.ledge("status"); !strings.Contains(out, "(114%)") && !strings.Contains(out, "(115%)") {
+		b.t.Errorf("status does not tell of it:\n%s", out)
+	}
 }
 
 // fillAsPod writes as containers are run: without the capability for which the kernel knows no bounds.

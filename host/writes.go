@@ -90,6 +90,24 @@ func (h *Host) DiskOf(dir string) (Disk, error) {
 	return h.disk(fmt.Sprintf("%d:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
 }
 
+// DiskAt is the disk of a device: /dev/sda1.
+func (h *Host) DiskAt(device string) (Disk, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return Disk{}, ErrNoDisk
+	}
+	return h.disk(fmt.Sprintf("%d:%d", unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev))))
+}
+
+// HasGroup says whether there is a cgroup of version 2.
+func (h *Host) HasGroup(group string) bool {
+	_, err := os.Stat(filepath.Join(h.cfg.Sys, "fs/cgroup", group))
+	return err == nil
+}
+
+// CountsWrites says whether the kernel counts for a cgroup what goes through its cache too: version 2 does.
+func (h *Host) CountsWrites() bool { return h.cgroupMode() == Unified }
+
 func (h *Host) disk(number string) (Disk, error) {
 	at, err := filepath.EvalSymlinks(filepath.Join(h.cfg.Sys, "dev/block", number))
 	if err != nil {

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"ledge/images"
+	"ledge/node/podspec"
 	"ledge/node/stats"
 )
 
@@ -115,6 +117,7 @@ func (u usage) claimMetrics(t *stats.Text) {
 	sort.Slice(rows, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(rows[i].namespace, rows[j].namespace), cmp.Compare(rows[i].claim, rows[j].claim)) < 0
 	})
+	u.claimWrites(t)
 	for _, m := range []struct {
 		name, help string
 		of         func(*unix.Statfs_t) int64
@@ -136,3 +139,22 @@ func (u usage) claimMetrics(t *stats.Text) {
 		}
 	}
 }
+
+// claimWrites are what was written to the disks of claims by the pods that had them.
+func (u usage) claimWrites(t *stats.Text) {
+	const name = "ledge_claim_written_by_pods_bytes_total"
+	begun := false
+	if u.a.cfg.ClaimWrites == nil {
+		return
+	}
+	u.a.cfg.ClaimWrites(func(namespace, claim string, n int64) {
+		if !begun {
+			begun = true
+			t.Head(name, "counter", "Bytes that the pods that had the claim have written to its disk since the boot, into the claim or beside it.")
+		}
+		t.Line(name, float64(n), "namespace", namespace, "persistentvolumeclaim", claim)
+	})
+}
+
+// CgroupOf is where the pod's cgroup stands below that of all.
+func CgroupOf(pod *corev1.Pod) string { return podspec.Cgroup(pod) }

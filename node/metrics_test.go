@@ -32,6 +32,7 @@ func TestClaimMetrics(t *testing.T) {
 	needsRoot(t)
 	with(t, nil, func(r *rig) {
 		r.cfg.Registration = poster.Registration{}
+		r.cfg.ClaimWrites = func(each func(namespace, claim string, bytes int64)) { each("default", "data", 7) }
 		r.begin()
 		r.pass(time.Second)
 		disk := filepath.Join(r.dir, "disk")
@@ -67,6 +68,10 @@ func TestClaimMetrics(t *testing.T) {
 				has, _, _ = strings.Cut(has, "\n")
 				t.Errorf("%s%s is there %d times; it is %q", line, want, got, has)
 			}
+		}
+		const written = `ledge_claim_written_by_pods_bytes_total{namespace="default",persistentvolumeclaim="data"} 7` + "\n"
+		if !strings.Contains(string(page), written) {
+			t.Errorf("no %s", written)
 		}
 		for _, name := range []string{"one", "two"} {
 			r.delete(name, new(int64))

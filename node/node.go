@@ -106,6 +106,8 @@ type Config struct {
 	Shutdowns func() (begun, ended time.Time)
 	// Questions for names that this board has answered so far, by kind, for the metrics. May be nil.
 	Questions func(each func(kind string, n uint64))
+	// ClaimWrites is what pods that had a claim have written to its disk since the boot, for the metrics. May be nil.
+	ClaimWrites func(each func(namespace, claim string, bytes int64))
 
 	// Disks hold claims beside the card; nil: none. DiskGone says of a mount, by its numbers, whether its disk was taken away; nil: none is.
 	Disks    *claims.Disks

@@ -352,9 +352,13 @@ func (d Disk) sections(v *visit) (out []section) {
 			if c.Used != nil {
 				used, full = bytes(*c.Used), meter(*c.Used, c.Size, "of the claim is taken")
 			}
-			lines = append(lines, []any{c.Namespace + "/" + c.Name, bytes(c.Size), used, full, c.Volume})
+			written := "not counted"
+			if c.Written != nil {
+				written = bytes(*c.Written)
+			}
+			lines = append(lines, []any{c.Namespace + "/" + c.Name, bytes(c.Size), used, full, written, c.Volume})
 		}
-		out = append(out, section{"here", "Claims on this board", rows([]string{"Claim", "Size", "Used", "", "Volume"}, lines)})
+		out = append(out, section{"here", "Claims on this board", rows([]string{"Claim", "Size", "Used", "", "Written by its pods", "Volume"}, lines)})
 	}
 	out = append(out, Tables{Kinds: d.Tables}.sections(v)...)
 	if d.here {

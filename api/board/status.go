@@ -45,6 +45,8 @@ type Claim struct {
 	// Used is in bytes, and so many files; nil: the disk holds no claim to its size, and does not count them.
 	Used  *int64 `json:"used,omitempty"`
 	Files int64  `json:"files,omitempty"`
+	// Written is in bytes: what the pods that had it have written to its disk since the boot, into it or beside it; nil: nobody counts.
+	Written *int64 `json:"written,omitempty"`
 }
 
 // Disk is one beside the card that holds claims.

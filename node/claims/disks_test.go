@@ -532,3 +532,26 @@ func TestUnknownDisk(t *testing.T) {
 		}
 	})
 }
+
+// TestDeviceOf: which device a volume lies on, if that is there.
+func TestDeviceOf(t *testing.T) {
+	r, _, d := onDisk(t)
+	l := New(Config{Client: r.client, Node: "a", Shelf: r.shelf, Disks: d, Events: r.events})
+	at := func(path string) *corev1.PersistentVolume {
+		v := &corev1.PersistentVolume{}
+		v.Name, v.Spec.Local = filepath.Base(path), &corev1.LocalVolumeSource{Path: path}
+		return v
+	}
+	stick := at(d.list[0].shelf.Path("pvc-2"))
+	is := func(v *corev1.PersistentVolume, device string, here bool) {
+		t.Helper()
+		if got, ok := l.DeviceOf(v); got != device || ok != here {
+			t.Errorf("%s: %q %t", v.Spec.Local.Path, got, ok)
+		}
+	}
+	is(at(r.shelf.Path("pvc-1")), "", true)
+	is(at("/elsewhere/pvc-1"), "", false)
+	is(stick, "", false)
+	d.list[0].why, d.list[0].device = nil, "/dev/sdx1"
+	is(stick, "/dev/sdx1", true)
+}

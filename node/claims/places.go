@@ -75,6 +75,21 @@ func (l *Loop) Disks() []DiskState {
 	return out
 }
 
+// DeviceOf is the disk that a volume lies on; empty: the card. false: it is not there, or is none of this board's.
+func (l *Loop) DeviceOf(v *corev1.PersistentVolume) (device string, here bool) {
+	for i, p := range l.places() {
+		switch {
+		case !p.has(v):
+		case p.on == nil:
+			return "", true
+		default:
+			s := l.cfg.Disks.States()[i-1] // the card is the first of the places
+			return s.Device, s.Err == nil && s.Device != ""
+		}
+	}
+	return "", false
+}
+
 // Use is what is in a volume, and what may be. false: its disk is not there, does not answer, or does not count it.
 func (l *Loop) Use(v *corev1.PersistentVolume) (quota.Use, bool) {
 	for _, p := range l.places() {
