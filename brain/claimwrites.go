@@ -99,7 +99,7 @@ func (c *claimWriters) read() (there []string, list []claimReading) {
 			device, here := c.loop.DeviceOf(v)
 			if device != "" {
 				var err error
-				d, err = c.host.DiskAt(device)
+				d, err = host.DiskAt(c.host, device)
 				here = err == nil
 			}
 			if here && d.Number != "" {
@@ -130,13 +130,13 @@ func (m *writesMeter) claimWrites() map[string]int64 {
 	return out
 }
 
-// claimWrites tells each claim's, for the metrics.
-func (b *Brain) claimWrites(each func(namespace, claim string, bytes int64)) {
-	if b.claims == nil {
+// eachClaim tells each claim's, for the metrics.
+func (m *writesMeter) eachClaim(each func(namespace, claim string, bytes int64)) {
+	written := m.claimWrites()
+	if written == nil {
 		return
 	}
-	written := b.writes.claimWrites()
-	for _, v := range b.claims.Volumes() {
+	for _, v := range m.claims.loop.Volumes() {
 		if n, ok := written[v.Name]; ok && v.Spec.ClaimRef != nil {
 			each(v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name, n)
 		}

@@ -20,6 +20,7 @@ import (
 	"ledge/api/kinds"
 	"ledge/brain/place"
 	"ledge/config"
+	"ledge/host"
 	"ledge/images"
 	"ledge/internal/durable"
 	"ledge/network"
@@ -236,7 +237,7 @@ func (b *Brain) openAgent() error {
 		cfg.Devices = b.devices
 	}
 	cfg.Handed = b.fences.handed
-	cfg.Questions, cfg.ClaimWrites = b.questions, b.claimWrites
+	cfg.Questions, cfg.ClaimWrites = b.questions, b.writes.eachClaim
 	cfg.Seen, cfg.Services = b.found.shown(b.forwarding.shown(b.given)), b.forwarding.of()
 	if b.plane != nil {
 		cfg.Lineage, cfg.Restore = b.store.Lineage(), b.plane.client.Restore
@@ -249,7 +250,7 @@ func (b *Brain) openAgent() error {
 	if (b.Kubeconfig == "" || b.rims.Uplink != nil) && slices.Contains(kinds.All.Kept, api.PersistentVolumeClaims) {
 		b.claims = claims.New(claims.Config{Client: b.client, Node: b.Name, Shelf: b.agent.Shelf(), Events: b.events,
 			Disks: cfg.Disks})
-		if b.rims.Host.CountsWrites() {
+		if host.CountsWrites(b.rims.Host) {
 			b.writes.claims = &claimWriters{host: b.rims.Host, loop: b.claims, pods: b.agent.Pods, card: b.writes.disk, root: b.CgroupRoot}
 		}
 	}

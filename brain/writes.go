@@ -167,7 +167,7 @@ func (m *writesMeter) read(ctx context.Context, now time.Time) {
 	defer m.mu.Unlock()
 	if m.claims != nil {
 		there, list := m.claims.read()
-		m.book.noteClaims(m.host.BootID(), there, list, m.host.HasGroup)
+		m.book.noteClaims(m.host.BootID(), there, list, func(group string) bool { return host.HasGroup(m.host, group) })
 	}
 	m.book.note(now, m.host.BootID(), counters)
 	if err := m.save(); err != nil {

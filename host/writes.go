@@ -91,7 +91,7 @@ func (h *Host) DiskOf(dir string) (Disk, error) {
 }
 
 // DiskAt is the disk of a device: /dev/sda1.
-func (h *Host) DiskAt(device string) (Disk, error) {
+func DiskAt(h *Host, device string) (Disk, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return Disk{}, ErrNoDisk
@@ -100,13 +100,13 @@ func (h *Host) DiskAt(device string) (Disk, error) {
 }
 
 // HasGroup says whether there is a cgroup of version 2.
-func (h *Host) HasGroup(group string) bool {
+func HasGroup(h *Host, group string) bool {
 	_, err := os.Stat(filepath.Join(h.cfg.Sys, "fs/cgroup", group))
 	return err == nil
 }
 
 // CountsWrites says whether the kernel counts for a cgroup what goes through its cache too: version 2 does.
-func (h *Host) CountsWrites() bool { return h.cgroupMode() == Unified }
+func CountsWrites(h *Host) bool { return h.cgroupMode() == Unified }
 
 func (h *Host) disk(number string) (Disk, error) {
 	at, err := filepath.EvalSymlinks(filepath.Join(h.cfg.Sys, "dev/block", number))

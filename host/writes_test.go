@@ -123,24 +123,24 @@ func TestOwnWrites(t *testing.T) {
 func TestDiskAt(t *testing.T) {
 	h := New(Config{})
 	for _, path := range []string{"/dev/null", "/dev/none", "/etc"} {
-		if d, err := h.DiskAt(path); !errors.Is(err, ErrNoDisk) {
+		if d, err := DiskAt(h, path); !errors.Is(err, ErrNoDisk) {
 			t.Errorf("%s: %+v %v", path, d, err)
 		}
 	}
 	if list, _ := filepath.Glob("/dev/loop[0-9]"); len(list) > 0 {
-		d, err := h.DiskAt(list[0])
+		d, err := DiskAt(h, list[0])
 		if err != nil || d.Name != filepath.Base(list[0]) || d.Number == "" {
 			t.Errorf("%s: %+v %v", list[0], d, err)
 		}
 	}
 	v2 := machine(t, map[string]string{"sys/fs/cgroup/kubepods/podx/io.stat": "8:0 wbytes=5\n", "sys/fs/cgroup/cgroup.controllers": "io\n"})
-	if !v2.CountsWrites() || !v2.HasGroup("kubepods/podx") || v2.HasGroup("kubepods/pody") {
+	if !CountsWrites(v2) || !HasGroup(v2, "kubepods/podx") || HasGroup(v2, "kubepods/pody") {
 		t.Error("version 2 does not count, or takes one group for another")
 	}
 	if n, err := v2.GroupWrites("kubepods/podx", Disk{Number: "8:0"}); err != nil || n.Bytes != 5 {
 		t.Errorf("%+v %v", n, err)
 	}
-	if v1 := machine(t, map[string]string{"sys/fs/cgroup/blkio/tasks": ""}); v1.CountsWrites() {
+	if v1 := machine(t, map[string]string{"sys/fs/cgroup/blkio/tasks": ""}); CountsWrites(v1) {
 		t.Error("version 1 counts what goes through the cache")
 	}
 }
