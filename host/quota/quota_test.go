@@ -1,13 +1,16 @@
 package quota
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -171,4 +174,64 @@ func TestTry(t *testing.T) {
 	if got := Try("/nowhere"); !errors.Is(got.Err, os.ErrNotExist) {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestWriteCost measures what a bound costs who writes: the same bytes into a directory with one and into one without, in turns, each with a
+// sync. It tells the medians of all pairs; a bound that costs a quarter is a fault.
+func TestWriteCost(t *testing.T) {
+	if os.Getenv("LEDGE_LONG") == "" {
+		t.Skip("LEDGE_LONG measures")
+	}
+	at := small(t, []string{"mke2fs", "-q", "-t", "ext4", "-O", "quota,project", "-E", "quotatype=prjquota"}, "prjquota")
+	dirs := []string{filepath.Join(at, "claim"), filepath.Join(at, "bare")}
+	if err := errors.Join(os.Mkdir(dirs[0], 0o777), os.Mkdir(dirs[1], 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, dirs[0])
+	if err := errors.Join(kernel.On(f), kernel.Bound(f, 7, 128<<20, 100), kernel.Mark(f, 7)); err != nil {
+		t.Fatal(err)
+	}
+	const pairs = 41
+	var cpu, clock []float64
+	for i := range pairs {
+		var used, took [2]time.Duration
+		for k := range dirs {
+			n := (i + k) % 2
+			if err := bounded(t, func() (err error) { used[n], took[n], err = writes(filepath.Join(dirs[n], "f")); return err }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i > 0 { // in the first one the disk's file has no blocks yet
+			cpu, clock = append(cpu, float64(used[0])/float64(used[1])), append(clock, float64(took[0])/float64(took[1]))
+		}
+	}
+	slices.Sort(cpu)
+	slices.Sort(clock)
+	t.Logf("with a bound, times without, of %d pairs of 8 MiB: processor time %.3f (half of them %.3f to %.3f), time %.3f (%.3f to %.3f)", len(cpu),
+		cpu[len(cpu)/2], cpu[len(cpu)/4], cpu[len(cpu)*3/4], clock[len(clock)/2], clock[len(clock)/4], clock[len(clock)*3/4])
+	if cpu[len(cpu)/2] > 1.25 {
+		t.Error("a bound costs a quarter of a write")
+	}
+}
+
+// writes writes 8 MiB in pieces of 64 KiB, syncs and removes them, and says what of the processor's time and of all time that took.
+func writes(path string) (cpu, took time.Duration, err error) {
+	thread := func() (d time.Duration) {
+		var r unix.Rusage
+		err = errors.Join(err, unix.Getrusage(unix.RUSAGE_THREAD, &r))
+		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	piece, begun, before := bytes.Repeat([]byte{1}, 64<<10), time.Now(), thread()
+	for range 8 << 20 / len(piece) {
+		if _, err := f.Write(piece); err != nil {
+			return 0, 0, errors.Join(err, f.Close())
+		}
+	}
+	err = errors.Join(err, f.Sync())
+	cpu, took = thread()-before, time.Since(begun)
+	return cpu, took, errors.Join(err, f.Close(), os.Remove(path))
 }
