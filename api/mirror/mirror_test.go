@@ -437,7 +437,7 @@ func TestDamagedRow(t *testing.T) {
 	}
 }
 
-func TestConformance(t *testing.T) {
+func TestConformanceOfTheMirror(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) api.Client {
 		m, err := New(Config{Client: mustLocal(t), Node: "pi1", Table: openStore(t).Table("mirror")})
 		must(t, err)
