@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -408,4 +410,45 @@ func TestDefaultRolesWait(t *testing.T) {
 	if _, err := c.Get(t.Context(), rbac.ClusterRoles, "", "view"); err != nil || !c.roles.made {
 		t.Errorf("%v %v", c.roles.made, err)
 	}
+}
+
+// TestDefaultRolesAfterAStart: a start at which they are there does not wait for them. They are compared soon after it, and once.
+func TestDefaultRolesAfterAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, Config{})
+		remove := func() {
+			t.Helper()
+			if _, err := c.Delete(t.Context(), rbac.ClusterRoles, "", "view", api.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		there := func() bool {
+			_, err := c.Get(t.Context(), rbac.ClusterRoles, "", "view")
+			return err == nil
+		}
+		remove()
+		again, err := New(Config{Store: c.store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if there() || again.roles.made {
+			t.Error("the start waited for the default roles")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- again.Run(ctx) }()
+		time.Sleep(rolesWait + time.Millisecond)
+		if !there() {
+			t.Error("no role view after the start")
+		}
+		remove()
+		time.Sleep(2 * time.Minute)
+		if there() {
+			t.Error("a role that was deleted came back before the next start")
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
