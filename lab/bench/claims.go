@@ -16,7 +16,7 @@ const claimsPath = "/api/v1/namespaces/default/persistentvolumeclaims"
 
 // claims measures what lasts: a pod with a claim of its own, writing to it, and quotas on the way of each write.
 func (n *node) claims(ctx context.Context) error {
-	return errors.Join(n.claimAndPod(ctx), n.writeSpeed(ctx), n.besideQuotas(ctx))
+	return errors.Join(n.claimAndPod(ctx), n.byHelperPods(ctx), n.writeSpeed(ctx), n.besideQuotas(ctx))
 }
 
 func claimObject(name, size string) map[string]any {
@@ -48,6 +48,101 @@ func (n *node) claimAndPod(ctx context.Context) error {
 	}
 	n.b.add("claim and pod, request to running", "ledge", ms, "ms", "a new claim of the card's class each time; "+n.held())
 	return nil
+}
+
+// byHelperPods plays the way of provisioners that make a directory by a helper pod, such as local-path, on ledge itself: the same claims and
+// pods of a class of such a provisioner, which is played here. It hears at once which board was chosen (asked each millisecond), has a helper
+// pod on that board make the directory, asks once a second whether that has ended, deletes it and makes the volume, as local-path's sources
+// do. Its image is there already, and its program a static one that does nothing else.
+func (n *node) byHelperPods(ctx context.Context) error {
+	const class = "helped"
+	if _, err := n.call(ctx, "POST", "/apis/storage.k8s.io/v1/storageclasses", map[string]any{"apiVersion": "storage.k8s.io/v1",
+		"kind": "StorageClass", "metadata": map[string]any{"name": class}, "provisioner": "played.example/helper-pod",
+		"volumeBindingMode": "WaitForFirstConsumer"}); err != nil {
+		return err
+	}
+	dir := filepath.Join(n.data, "helped")
+	ms, err := median(n.b.runs, func(i int) (time.Duration, error) {
+		name := fmt.Sprintf("helped-%d", i)
+		made := make(chan error, 1)
+		took, err := n.runObject(ctx, name, withClaim(name), func() error {
+			claim := claimObject(name, "64Mi")
+			claim["spec"].(map[string]any)["storageClassName"] = class
+			_, err := n.call(ctx, "POST", claimsPath, claim)
+			if err == nil {
+				go func() { made <- n.help(ctx, class, name, dir) }()
+			} else {
+				made <- nil
+			}
+			return err
+		})
+		err = errors.Join(err, <-made, n.deletePod(ctx, name), n.deleteClaim(ctx, name))
+		_, gone := n.call(ctx, "DELETE", "/api/v1/persistentvolumes/"+name, nil)
+		return took, errors.Join(err, gone, os.RemoveAll(filepath.Join(dir, name)))
+	})
+	if err != nil {
+		return err
+	}
+	n.b.add("claim and pod, request to running", "local-path's way, played on ledge", ms, "ms", "a helper pod for each claim, asked after once a second")
+	return nil
+}
+
+// help is one claim's provisioning.
+func (n *node) help(ctx context.Context, class, name, dir string) error {
+	board := ""
+	if err := wait(ctx, time.Minute, func() error {
+		text, err := n.call(ctx, "GET", claimsPath+"/"+name, nil)
+		var c struct {
+			Metadata struct{ Annotations map[string]string }
+		}
+		if err = errors.Join(err, json.Unmarshal(text, &c)); err != nil {
+			return err
+		}
+		if board = c.Metadata.Annotations["volume.kubernetes.io/selected-node"]; board == "" {
+			return fmt.Errorf("claim %s: no board is chosen", name)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	helper := podObject("helper-"+name, false)
+	spec := helper["spec"].(map[string]any)
+	spec["nodeName"], spec["restartPolicy"] = board, "Never"
+	spec["volumes"] = []any{map[string]any{"name": "data", "hostPath": map[string]any{"path": dir, "type": "DirectoryOrCreate"}}}
+	c := spec["containers"].([]any)[0].(map[string]any)
+	c["args"] = []string{"mkdir", "/data/" + name}
+	c["volumeMounts"] = []any{map[string]any{"name": "data", "mountPath": "/data"}}
+	if _, err := n.call(ctx, "POST", podsPath, helper); err != nil {
+		return err
+	}
+	for phase := ""; phase != "Succeeded"; {
+		text, err := n.call(ctx, "GET", podsPath+"/helper-"+name, nil)
+		var p struct{ Status struct{ Phase string } }
+		if err = errors.Join(err, json.Unmarshal(text, &p)); err != nil {
+			return err
+		}
+		if phase = p.Status.Phase; phase == "Failed" {
+			return fmt.Errorf("the helper of %s has failed: %s", name, text)
+		}
+		if phase != "Succeeded" {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	if _, err := n.call(ctx, "DELETE", podsPath+"/helper-"+name, nil); err != nil {
+		return err
+	}
+	_, err := n.call(ctx, "POST", "/api/v1/persistentvolumes", map[string]any{"apiVersion": "v1", "kind": "PersistentVolume",
+		"metadata": map[string]any{"name": name}, "spec": map[string]any{"capacity": map[string]any{"storage": "64Mi"},
+			"accessModes": []string{"ReadWriteOnce"}, "storageClassName": class, "persistentVolumeReclaimPolicy": "Delete",
+			"hostPath": map[string]any{"path": filepath.Join(dir, name), "type": "DirectoryOrCreate"},
+			"claimRef": map[string]any{"namespace": "default", "name": name},
+			"nodeAffinity": map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{
+				map[string]any{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{board}}}}}}}}})
+	return err
 }
 
 // held says in a note whether the claims of this run are bound.
