@@ -141,7 +141,7 @@ func (b *testBoard) endNamespace(dirs func() []string) {
 
 // TestFullClaim: a claim that is filled to the brim hurts nobody else, and has room again when it is made larger. Its numbers are there
 // after the disk was unmounted.
-func TestFullClaim(t *testing.T) { // N-13.11
+func TestFullClaim(t *testing.T) { // N-13.11, N-13.15, N-13.19
 	if testing.Short() {
 		t.Skip("a file system is made, and filled")
 	}

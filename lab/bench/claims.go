@@ -50,10 +50,10 @@ func (n *node) claimAndPod(ctx context.Context) error {
 	return nil
 }
 
-// byHelperPods plays the way of provisioners that make a directory by a helper pod, such as local-path, on ledge itself: the same claims and
-// pods of a class of such a provisioner, which is played here. It hears at once which board was chosen (asked each millisecond), has a helper
-// pod on that board make the directory, asks once a second whether that has ended, deletes it and makes the volume, as local-path's sources
-// do. Its image is there already, and its program a static one that does nothing else.
+// byHelperPods plays the way of provisioners that make a directory by a helper pod, such as local-path, on ledge itself: the same claims
+// and pods of a class of such a provisioner, which is played here. It hears at once which board was chosen (asked each millisecond), has a
+// helper pod on that board make the directory, asks once a second whether that has ended, deletes it and makes the volume, as
+// local-path's sources do. Its image is there already, and its program a static one that does nothing else.
 func (n *node) byHelperPods(ctx context.Context) error {
 	const class = "helped"
 	if _, err := n.call(ctx, "POST", "/apis/storage.k8s.io/v1/storageclasses", map[string]any{"apiVersion": "storage.k8s.io/v1",
@@ -83,7 +83,8 @@ func (n *node) byHelperPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.b.add("claim and pod, request to running", "local-path's way, played on ledge", ms, "ms", "a helper pod for each claim, asked after once a second")
+	n.b.add("claim and pod, request to running", "local-path's way, played on ledge", ms, "ms",
+		"a helper pod for each claim, asked after once a second")
 	return nil
 }
 
