@@ -197,7 +197,10 @@ func TestWriteCost(t *testing.T) {
 		var used, took [2]time.Duration
 		for k := range dirs {
 			n := (i + k) % 2
-			if err := bounded(t, func() (err error) { used[n], took[n], err = writes(filepath.Join(dirs[n], "f")); return err }); err != nil {
+			if err := bounded(t, func() (err error) {
+				used[n], took[n], err = writes(filepath.Join(dirs[n], "f"))
+				return err
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
