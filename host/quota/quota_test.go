@@ -176,8 +176,8 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestWriteCost measures what a bound costs who writes: the same bytes into a directory with one and into one without, in turns, each with a
-// sync. It tells the medians of all pairs; a bound that costs a quarter is a fault.
+// TestWriteCost measures what a bound costs who writes: the same bytes into a directory with one and into one without, in turns, each with
+// a sync. It tells the medians of all pairs; a bound that costs a quarter is a fault.
 func TestWriteCost(t *testing.T) {
 	if os.Getenv("LEDGE_LONG") == "" {
 		t.Skip("LEDGE_LONG measures")
