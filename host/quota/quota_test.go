@@ -177,7 +177,7 @@ func TestTry(t *testing.T) {
 }
 
 // TestWriteCost measures what a bound costs who writes: the same bytes into a directory with one and into one without, in turns, each with
-// a sync. It tells the medians of all pairs; a bound that costs a quarter is a fault.
+// a sync. It tells the medians of all pairs; a bound that doubles the cost is a fault.
 func TestWriteCost(t *testing.T) {
 	if os.Getenv("LEDGE_LONG") == "" {
 		t.Skip("LEDGE_LONG measures")
@@ -212,8 +212,8 @@ func TestWriteCost(t *testing.T) {
 	slices.Sort(clock)
 	t.Logf("with a bound, times without, of %d pairs of 8 MiB: processor time %.3f (half of them %.3f to %.3f), time %.3f (%.3f to %.3f)", len(cpu),
 		cpu[len(cpu)/2], cpu[len(cpu)/4], cpu[len(cpu)*3/4], clock[len(clock)/2], clock[len(clock)/4], clock[len(clock)*3/4])
-	if cpu[len(cpu)/2] > 1.25 {
-		t.Error("a bound costs a quarter of a write")
+	if cpu[len(cpu)/2] > 2 {
+		t.Error("a bound doubles what a write costs")
 	}
 }
 
