@@ -30,6 +30,7 @@ import (
 	"ledge/node"
 	"ledge/node/claims"
 	"ledge/node/devices"
+	"ledge/node/plugins"
 	"ledge/node/static"
 )
 
@@ -236,6 +237,7 @@ func (b *Brain) openAgent() error {
 			File: filepath.Join(b.DataDir, "devices.json")})
 		cfg.Devices = b.devices
 	}
+	cfg.Plugins = b.openPlugins()
 	cfg.Handed = b.fences.handed
 	cfg.Questions, cfg.ClaimWrites = b.questions, b.writes.eachClaim
 	cfg.Seen, cfg.Services = b.found.shown(b.forwarding.shown(b.given)), b.forwarding.of()
@@ -255,6 +257,15 @@ func (b *Brain) openAgent() error {
 		}
 	}
 	return nil
+}
+
+// openPlugins serves device plugins, if the configuration says where. What had plugins before is counted, also as gone.
+func (b *Brain) openPlugins() *plugins.Plugins {
+	file := filepath.Join(b.DataDir, "plugins.json")
+	if _, err := os.Stat(file); b.File.DevicePlugins == "" && err != nil {
+		return nil
+	}
+	return plugins.New(plugins.Config{Dir: b.File.DevicePlugins, File: file, Agent: "ledge/" + b.Build.Version, Judge: b.devices.Judge})
 }
 
 // shrink gives back the room that the store holds for nothing.

@@ -14,6 +14,8 @@ import (
 // deviceKeys name the devices that pods may have beside those of the classes that come with ledge.
 type deviceKeys struct {
 	Devices []DeviceClass `json:"devices,omitempty"`
+	// DevicePlugins is where device plugins look for kubelet.sock; empty: none is served.
+	DevicePlugins string `json:"devicePlugins,omitempty"`
 }
 
 // DeviceClass is a class of devices, or what of one of ledge's own is to be otherwise.
@@ -30,6 +32,8 @@ const (
 	mostGlobs   = 32
 	mostGlob    = 200 // bytes
 	mostShare   = 1000
+
+	mostPluginDir = 90 // bytes: the kernel takes 107 for the path of a socket
 )
 
 var endsInNumber = regexp.MustCompile(`-[0-9]+$`)
@@ -37,6 +41,10 @@ var endsInNumber = regexp.MustCompile(`-[0-9]+$`)
 var usbNumbers = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{4}$`)
 
 func (k deviceKeys) check() error {
+	if d := k.DevicePlugins; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || d == "/" || len(d) > mostPluginDir) {
+		return fmt.Errorf("devicePlugins %.200q is no directory by its whole path, of at most %d bytes: vendors' plugins look into "+
+			"/var/lib/kubelet/device-plugins", d, mostPluginDir)
+	}
 	if len(k.Devices) > mostClasses {
 		return fmt.Errorf("devices: %d are more than %d", len(k.Devices), mostClasses)
 	}

@@ -86,6 +86,7 @@ func (d admission) room(ctx context.Context, w *worker) room {
 		r.node = n
 	}
 	r.allocatable, r.held, r.statics, r.pods = d.a.outlook.last().allocatable, d.a.grants.all(), d.a.roster.fromFiles(), d.a.roster.beside(w)
+	r.plugins, r.pluginsYoung = d.a.cfg.Plugins.Counts(), d.a.cfg.Plugins.Young()
 	r.devices, r.young = d.a.cfg.Devices.Counts(), d.a.cfg.Devices.Young()
 	return r
 }

@@ -34,10 +34,7 @@ func serveDevices(a *Agent) {
 		}
 		there = sum
 		a.roster.tryDevices()
-	}, func(pod string) bool {
-		w := a.roster.of(types.UID(pod))
-		return !isClosed(a.handed) || w != nil && !w.isEnded()
-	})
+	}, a.livesHere)
 }
 
 // mostPokes is how often the Node is written because of a device, beside when it would be anyway.
@@ -54,8 +51,13 @@ func (r *roster) tryDevices() {
 
 // asksDevices says whether a pod asks for devices, by a resource or by a volume.
 func asksDevices(pod *corev1.Pod) bool {
-	return asksByResource(pod) || slices.ContainsFunc(pod.Spec.Volumes, ofDevice)
+	asks := asksByResource(pod) || slices.ContainsFunc(pod.Spec.Volumes, ofDevice)
+	each(pod, func(c *corev1.Container) { asks = asks || len(pluginCounts(c)) > 0 })
+	return asks
 }
+
+// ofBoard says whether a resource is a class of the board's own devices.
+func ofBoard(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), devices.Domain) }
 
 func asksByResource(pod *corev1.Pod) (asks bool) {
 	each(pod, func(c *corev1.Container) { asks = asks || len(deviceCounts(c)) > 0 })

@@ -30,6 +30,7 @@ import (
 	"ledge/node/devices"
 	"ledge/node/evict"
 	"ledge/node/machine"
+	"ledge/node/plugins"
 	"ledge/node/podlog"
 	"ledge/node/podspec"
 	"ledge/node/podstate"
@@ -116,6 +117,9 @@ type Config struct {
 
 	// Devices are what pods may have; nil: they are given none.
 	Devices *devices.Board
+
+	// Plugins are the device plugins that give what they have to pods; nil: there are none.
+	Plugins *plugins.Plugins
 
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
@@ -235,6 +239,7 @@ func New(cfg Config) (*Agent, error) {
 		close(a.released)
 	}
 	serveDevices(a)
+	servePlugins(a)
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
 	return a, nil
 }
@@ -260,6 +265,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.collectImages(ctx) })
 	if cfg := a.cfg; cfg.Devices != nil {
 		g.Go(func() error { return cfg.Devices.Run(ctx) })
+	}
+	if cfg := a.cfg; cfg.Plugins != nil {
+		g.Go(func() error { return cfg.Plugins.Run(ctx) })
 	}
 	return g.Wait()
 }

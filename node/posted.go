@@ -82,7 +82,7 @@ func (p *posted) Look(ctx context.Context) (poster.Facts, error) {
 		f.Extra = a.cfg.Conditions()
 	}
 	f.Extra = append(f.Extra, a.engine.condition(now))
-	f.Devices = a.cfg.Devices.Counts()
+	f.Devices, f.Plugins = a.cfg.Devices.Counts(), a.cfg.Plugins.Counts()
 	var ips []string
 	for _, ip := range a.cfg.Registration.PickIPs(sample.Addresses) {
 		ips = append(ips, ip.String())

@@ -25,7 +25,10 @@ type room struct {
 	held    map[types.UID]corev1.ResourceList
 	statics podspec.FromFiles
 	devices map[string]devices.Count // that the board counts itself, by resource; nil: it counts none
-	young   bool                     // the board may have been switched on just now, and find more of them
+	plugins map[string]devices.Count // that device plugins count, by resource
+	// pluginsYoung: plugins may be about to register anew
+	pluginsYoung bool
+	young        bool // the board may have been switched on just now, and find more of them
 }
 
 // refuses asks for what a kubelet asks for, in its order and words (N-7.5); nil means that the pod fits. With lack it is
@@ -67,7 +70,12 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 			continue
 		}
 		lack[name] = used + need - have
-		if why == nil {
+		_, plugged := r.plugins[string(name)]
+		switch {
+		case why == nil && plugged: // on Kubernetes this is not the scheduler's question but the device manager's
+			why = &refusal{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to requested number of devices unavailable for %s. "+
+				"Requested: %d, Available: %d, which is unexpected", name, need, max(0, have-used))}
+		case why == nil:
 			why = &refusal{"OutOf" + string(name),
 				fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, need, used, have)}
 		}
@@ -77,6 +85,9 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 
 // extended is how much there is of an extended resource; false: nobody can tell now, which keeps no pod away.
 func (r room) extended(pod *corev1.Pod, name corev1.ResourceName) (have int64, counted bool) {
+	if n, is := r.plugins[string(name)]; is {
+		return n.Allocatable, !r.statics[pod.UID] && !r.pluginsYoung
+	}
 	switch {
 	case r.devices != nil && strings.HasPrefix(string(name), devices.Domain):
 		own, is := r.devices[string(name)]

@@ -86,7 +86,9 @@ var table = map[string][]string{
 	"node/claims":         {"api", "api/storage", "host/quota", "internal/durable", "internal/grumble"}, // decision 117
 	"node/devices":        {"internal/durable", "internal/grumble"},                                     // decision 157
 	"node/downward":       {"api"},
-	"node/kubeport":       {"api", "internal/durable"}, // decision 130
+	"node/grpc":           {},                                                                           // decision 154
+	"node/plugins":        {"api", "internal/durable", "internal/grumble", "node/devices", "node/grpc"}, // decision 154
+	"node/kubeport":       {"api", "internal/durable"},                                                  // decision 130
 	"node/evict":          {"api", "internal/grumble", "node/machine", "node/podstate", "node/pressure", "node/stats", "node/volume"},
 	"node/machine/...":    {"node/machine", "node/pressure"},
 	"node/podspec":        {"api", "images", "node/devices", "node/downward", "node/podlog", "node/podstate", "node/pressure", "node/volume", "runtime"},
@@ -94,7 +96,7 @@ var table = map[string][]string{
 	"node/static":         {"api", "api/manifest", "internal/durable", "internal/grumble"},
 	"node/volume":         {"api", "host/nfs", "runtime", "node/downward"},
 	"node/poster":         {"api", "images", "internal/grumble", "node/devices", "node/machine", "node/pressure"},
-	"node/probe":          {"runtime"},
+	"node/probe":          {"node/grpc", "runtime"},
 	"node/stats":          {"api"},
 	"node/join":           {"api", "internal/durable"}, // decision 127
 	"node/services":       {"api", "api/discovery", "internal/grumble", "network", "network/service"},

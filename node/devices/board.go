@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ledge/internal/durable"
 	"ledge/internal/grumble"
 )
@@ -397,3 +399,42 @@ func (b *Board) Has(resource string) (Count, bool) {
 	c, ok := b.Counts()[resource]
 	return c, ok
 }
+
+// Judge says why a device plugin may not hand out a device of these numbers: it is one that no class gives, or one that the board lives by and
+// that no class of the configuration names. What every container has is given to all.
+func (b *Board) Judge(major, minor uint32) error {
+	if major == majorMemory && slices.Contains(harmless, minor) {
+		return nil
+	}
+	alike := Found{Major: major, Minor: minor}
+	list := []Found{alike}
+	if b != nil {
+		b.looking.Lock()
+		seen, err := b.cfg.Machine.Look(func(at string) bool {
+			var st unix.Stat_t
+			return unix.Lstat(at, &st) == nil && unix.Major(uint64(st.Rdev)) == major && unix.Minor(uint64(st.Rdev)) == minor
+		})
+		b.looking.Unlock()
+		if err != nil {
+			return fmt.Errorf("look which device %d:%d is: %w", major, minor, err)
+		}
+		list = append(list, seen...)
+	}
+	named := func(f Found) bool {
+		return b != nil && slices.ContainsFunc(b.cfg.Classes, func(c Class) bool { return c.takes(f) && c.named(f) })
+	}
+	allowed := slices.ContainsFunc(list, named)
+	for _, f := range list {
+		switch {
+		case Forbidden(f):
+			return fmt.Errorf("device %d:%d is given to nobody: who has it has the board, and needs a privileged pod for it", major, minor)
+		case Guarded(f) && !allowed:
+			return fmt.Errorf("device %d:%d is one that the board lives by: a device plugin may hand it out if a class of the key devices names it, "+
+				"without a pattern", major, minor)
+		}
+	}
+	return nil
+}
+
+// harmless are null, zero, full, random and urandom.
+var harmless = []uint32{3, 5, 7, 8, 9}

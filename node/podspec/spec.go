@@ -59,6 +59,8 @@ type Needs interface {
 	Devices() ([]devices.Given, error)
 	// Blocks are the devices that the container has as volumes.
 	Blocks() ([]volume.Block, error)
+	// Plugged is what device plugins give to the container.
+	Plugged(ctx context.Context) (Plugged, error)
 }
 
 // Attempt is one instance of a container that is to begin.
@@ -125,7 +127,11 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 	if err != nil {
 		return none, err
 	}
-	services = append(services, deviceVars(given)...)
+	plugged, err := needs.Plugged(ctx)
+	if err != nil {
+		return none, err
+	}
+	services = slices.Concat(services, deviceVars(given), plugged.vars())
 	env, err := envMaker{b.Facts(pod, at.PodIPs), n.kernel, services, needs}.environment(ctx, c, img)
 	if err != nil {
 		return none, err
@@ -149,6 +155,7 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,
 			podstate.LabelResize: podstate.ResizeKey(pod, c), podstate.LabelUser: podstate.UserKey(user)}}
 	giveDevices(&out, given)
+	plugged.add(&out)
 	blocks, err := needs.Blocks()
 	if err == nil {
 		err = giveBlocks(&out, blocks)

@@ -47,11 +47,14 @@ type played struct {
 	services            []*corev1.Service
 	devices             []devices.Given
 	blocks              []volume.Block
+	plugged             Plugged
 	mounts              []runtime.Mount // beside the usual one
 }
 
 func (p played) Devices() ([]devices.Given, error) { return p.devices, nil }
 func (p played) Blocks() ([]volume.Block, error)   { return p.blocks, nil }
+
+func (p played) Plugged(context.Context) (Plugged, error) { return p.plugged, nil }
 
 func (p played) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
 	if data, ok := p.configMaps[name]; ok {

@@ -35,6 +35,7 @@ type Facts struct {
 	Handlers []corev1.NodeRuntimeHandler
 	Extra    []corev1.NodeCondition   // beside Kubernetes' own
 	Devices  map[string]devices.Count // of every class, by resource; nil: the board counts none
+	Plugins  map[string]devices.Count // of every resource that a device plugin has, or had
 	Now      time.Time
 }
 
@@ -70,6 +71,7 @@ func (f Facts) fill(node *corev1.Node) {
 // devices counts those of the board. A class that has had one keeps its line, with 0; one without any has none, and what is no class any
 // more loses it.
 func (f Facts) devices(st *corev1.NodeStatus) {
+	counted(st, f.Plugins)
 	if f.Devices == nil {
 		return
 	}
@@ -79,7 +81,12 @@ func (f Facts) devices(st *corev1.NodeStatus) {
 			delete(st.Allocatable, name)
 		}
 	}
-	for text, n := range f.Devices {
+	counted(st, f.Devices)
+}
+
+// counted writes counts; what has never been there gets no line.
+func counted(st *corev1.NodeStatus, list map[string]devices.Count) {
+	for text, n := range list {
 		name := corev1.ResourceName(text)
 		if _, was := st.Capacity[name]; was || n.Capacity > 0 {
 			st.Capacity[name], st.Allocatable[name] = count(n.Capacity), count(n.Allocatable)

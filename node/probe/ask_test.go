@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/internal/testrun"
+	"ledge/node/grpc"
 	"ledge/runtime"
 )
 
@@ -238,7 +239,7 @@ func healthServer(t testing.TB) *httptest.Server {
 		}
 		w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
 		if n, err := strconv.Atoi(service); err == nil || service == "" {
-			_, _ = w.Write(frame([]byte{8, byte(max(n, 1))}))
+			_, _ = w.Write(grpc.Frame([]byte{8, byte(max(n, 1))}))
 			w.Header().Set("Grpc-Status", "0")
 			return
 		}
