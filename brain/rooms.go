@@ -237,7 +237,7 @@ func (b *Brain) openAgent() error {
 			File: filepath.Join(b.DataDir, "devices.json")})
 		cfg.Devices = b.devices
 	}
-	cfg.Plugins = b.openPlugins()
+	cfg.Plugins = openPlugins(b)
 	cfg.Handed = b.fences.handed
 	cfg.Questions, cfg.ClaimWrites = b.questions, b.writes.eachClaim
 	cfg.Seen, cfg.Services = b.found.shown(b.forwarding.shown(b.given)), b.forwarding.of()
@@ -260,7 +260,7 @@ func (b *Brain) openAgent() error {
 }
 
 // openPlugins serves device plugins, if the configuration says where. What had plugins before is counted, also as gone.
-func (b *Brain) openPlugins() *plugins.Plugins {
+func openPlugins(b *Brain) *plugins.Plugins {
 	file := filepath.Join(b.DataDir, "plugins.json")
 	if _, err := os.Stat(file); b.File.DevicePlugins == "" && err != nil {
 		return nil

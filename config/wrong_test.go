@@ -135,6 +135,7 @@ func TestWrongKeys(t *testing.T) {
 		"power: {ups: 'a b'}":      "power.ups: ",
 		"resumePods: x":            `resumePods: "x" is neither true nor false`,
 		"devices: [{name: x}]":     `devices[0]: x is no class of ledge's own: say which devices it is, by globs or usb`,
+		"devicePlugins: plugins":   `devicePlugins "plugins" is no directory by its whole path`,
 		"disks: [{name: local}]":   `disks[0]: name "local" is the class of the card itself`,
 		"ntpServers: [a b]":        `ntpServers[0]: "a b" is no server`,
 	}

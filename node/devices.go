@@ -34,7 +34,7 @@ func serveDevices(a *Agent) {
 		}
 		there = sum
 		a.roster.tryDevices()
-	}, a.livesHere)
+	}, func(pod string) bool { return livesHere(a, pod) })
 }
 
 // mostPokes is how often the Node is written because of a device, beside when it would be anyway.

@@ -24,11 +24,11 @@ func servePlugins(a *Agent) {
 		default: // the next look at the Node tells
 		}
 		a.roster.tryDevices()
-	}, Lives: a.livesHere, Boot: func() string { return a.outlook.last().sample.BootID }})
+	}, Lives: func(pod string) bool { return livesHere(a, pod) }, Boot: func() string { return a.outlook.last().sample.BootID }})
 }
 
 // livesHere says whether a pod may still have what it was given.
-func (a *Agent) livesHere(pod string) bool {
+func livesHere(a *Agent, pod string) bool {
 	w := a.roster.of(types.UID(pod))
 	return !isClosed(a.handed) || w != nil && !w.isEnded()
 }

@@ -121,7 +121,8 @@ func TestBinaries(t *testing.T) {
 
 // packagesBudget holds the number of packages in the binary, the standard library's included: each costs bytes and, by
 // its package variables, start-up time of every container. Raise it in the change that needs it, with the reason.
-const packagesBudget = 590
+// 592: node/grpc and node/plugins (decision 154).
+const packagesBudget = 592
 
 func TestLinkedPackages(t *testing.T) {
 	linked, err := goList("-deps", "./cmd/ledge")

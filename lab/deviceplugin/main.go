@@ -3,8 +3,8 @@
 //
 //	deviceplugin DIRECTORY RESOURCE HOST-DEVICE CONTAINER-PATH MOUNT ID...
 //
-// It registers again whenever kubelet.sock is another one, and logs each call. A device whose ID is named in the file DIRECTORY/unhealthy is not
-// healthy.
+// It registers again whenever kubelet.sock is another one, and logs each call. A device whose ID is named in the file DIRECTORY/unhealthy
+// is not healthy.
 package main
 
 import (

@@ -429,8 +429,8 @@ func (b *Board) Judge(major, minor uint32) error {
 		case Forbidden(f):
 			return fmt.Errorf("device %d:%d is given to nobody: who has it has the board, and needs a privileged pod for it", major, minor)
 		case Guarded(f) && !allowed:
-			return fmt.Errorf("device %d:%d is one that the board lives by: a device plugin may hand it out if a class of the key devices names it, "+
-				"without a pattern", major, minor)
+			return fmt.Errorf("device %d:%d is one that the board lives by: a device plugin may hand it out if a class of the key devices "+
+				"names it, without a pattern", major, minor)
 		}
 	}
 	return nil

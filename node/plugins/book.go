@@ -102,8 +102,8 @@ func (b Book) free(a Ask, resource string) (free, first []string) {
 	return free, first
 }
 
-// Give chooses n devices of a resource for a container that has none yet: those of its pod that cost nothing more, then those that the plugin
-// prefers, then any.
+// Give chooses n devices of a resource for a container that has none yet: those of its pod that cost nothing more, then those that the
+// plugin prefers, then any.
 func (b Book) Give(a Ask, resource string, n int, preferred []string) (Gift, error) {
 	s, known := b.Sources[resource]
 	free, first := b.free(a, resource)

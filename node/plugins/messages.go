@@ -176,7 +176,8 @@ func parseAnswer(b []byte) (a Answer, noted bool, err error) {
 		case 4:
 			noted = true
 			var key string
-			if err = grpc.Fields(f.Data, func(f grpc.Field) error { return texts(f, map[uint64]*string{1: &key}) }); strings.HasPrefix(key, "cdi.k8s.io/") {
+			err = grpc.Fields(f.Data, func(f grpc.Field) error { return texts(f, map[uint64]*string{1: &key}) })
+			if strings.HasPrefix(key, "cdi.k8s.io/") {
 				return errCDI
 			}
 			return err
