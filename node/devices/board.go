@@ -400,8 +400,8 @@ func (b *Board) Has(resource string) (Count, bool) {
 	return c, ok
 }
 
-// Judge says why a device plugin may not hand out a device of these numbers: it is one that no class gives, or one that the board lives by and
-// that no class of the configuration names. What every container has is given to all.
+// Judge says why a device plugin may not hand out a device of these numbers: it is one that no class gives, or one that the board lives by
+// and that no class of the configuration names. What every container has is given to all.
 func (b *Board) Judge(major, minor uint32) error {
 	if major == majorMemory && slices.Contains(harmless, minor) {
 		return nil

@@ -148,7 +148,8 @@ func only(b []byte) (inner []byte, err error) {
 	return inner, err
 }
 
-// parseAnswer reads AllocateResponse for one container. Annotations are for the hooks of a container runtime; noted says that there are some.
+// parseAnswer reads AllocateResponse for one container. Annotations are for the hooks of a container runtime; noted says that there are
+// some.
 func parseAnswer(b []byte) (a Answer, noted bool, err error) {
 	inner, err := only(b)
 	if err != nil {
