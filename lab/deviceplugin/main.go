@@ -114,7 +114,7 @@ func (p plugin) serve() error {
 	log.Print("registered")
 	for {
 		time.Sleep(100 * time.Millisecond)
-		if syscall.Stat(door, &is) != nil || is.Ino != was.Ino {
+		if syscall.Stat(door, &is) != nil || is.Ino != was.Ino || is.Ctim != was.Ctim { // numbers are used again
 			return nil
 		}
 	}

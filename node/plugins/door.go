@@ -94,13 +94,13 @@ func (p *Plugins) serve(ctx context.Context) error {
 	return err
 }
 
-// inode is 0 if there is no such file.
-func inode(name string) uint64 {
+// inode tells a file from another of its name, which may get the same number; 0: there is none.
+func inode(name string) int64 {
 	var st unix.Stat_t
 	if unix.Lstat(name, &st) != nil {
 		return 0
 	}
-	return st.Ino
+	return int64(st.Ino) ^ st.Ctim.Nano()
 }
 
 type door struct {
