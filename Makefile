@@ -77,6 +77,7 @@ bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAG
 	@go run ./lab/bench/pull -o bin/bench-pull.json -page '$(PAGE)'
 	@go run ./lab/bench/fleet -o bin/bench-fleet.json -page '$(PAGE)'
 	@go run ./lab/bench/fleet -workloads -o bin/bench-workloads.json -page '$(PAGE)' # where make original has built the other side
+	@go run ./lab/bench/fleet -bytes 1000,5000 -o bin/bench-bytes.json -page '$(if $(PAGE),docs/measured/bytes.md)' # there too
 	@go run ./lab/bench/services -o bin/bench-services.json -page '$(if $(PAGE),docs/measured/services.md)' # beside nginx, where that is in PATH
 	@go run ./lab/bench/pressure -page '$(PAGE)' # as make test-all measured it last
 

@@ -3,7 +3,8 @@
 //
 //	go run ./lab/bench/fleet [-boards 0,10,50,200] [-pods 2] [-watch 2m] [-o bin/bench-fleet.json] [-page docs/bench.md]
 //
-// With -workloads it measures what Deployments cost a control plane, in the same hour beside Kubernetes' own of lab/original.
+// With -workloads it measures what Deployments cost a control plane, in the same hour beside Kubernetes' own of lab/original, and with
+// -bytes 1000,5000 what the API takes for lists, watches and writes of so many pods, beside the same.
 package main
 
 import (
@@ -69,11 +70,17 @@ func main() {
 	out := flag.String("o", "bin/bench-fleet.json", "where the JSON goes")
 	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
 	workloads := flag.Bool("workloads", false, "measure Deployments beside Kubernetes' own control plane")
+	bytes := flag.String("bytes", "", "measure the API beside Kubernetes' own with so many pods, growing: 1000,5000")
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil))) // two hundred boards have much to say
 	counts, err := numbers(*sizes)
 	switch {
 	case err != nil:
+	case *bytes != "":
+		var pods []int
+		if pods, err = numbers(*bytes); err == nil {
+			err = b.bytes(ctx, pods, *out, *page)
+		}
 	case *workloads:
 		err = b.workloads(ctx, *out, *page)
 	default:
@@ -90,7 +97,7 @@ func numbers(text string) (out []int, err error) {
 	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 0 || len(out) > 0 && n <= out[len(out)-1] {
-			return nil, fmt.Errorf("-boards %s: numbers that grow are expected, with commas between", text)
+			return nil, fmt.Errorf("%s: numbers that grow are expected, with commas between", text)
 		}
 		out = append(out, n)
 	}
