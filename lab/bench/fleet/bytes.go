@@ -215,6 +215,10 @@ func (s *asked) measure(ctx context.Context, pods int) error {
 		}
 	}
 	for _, watchers := range watcherCounts {
+		_, before, err := measure.Spent(s.pids()...)
+		if err != nil {
+			return err
+		}
 		took, err := c.change(ctx, watchers, 9)
 		if errors.Is(err, errMany) {
 			continue // the table says so
@@ -222,8 +226,9 @@ func (s *asked) measure(ctx context.Context, pods int) error {
 		if err != nil {
 			return fmt.Errorf("%d watchers: %w", watchers, err)
 		}
-		slices.Sort(took)
-		s.turns[rowChange(watchers)] = append(s.turns[rowChange(watchers)], taken{Milliseconds: float64(took[len(took)/2]) / 1e6})
+		if err := s.keep(rowChange(watchers), before, took); err != nil {
+			return err
+		}
 	}
 	if err := s.memory(); err != nil {
 		return err
