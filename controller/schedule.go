@@ -135,6 +135,9 @@ func (s *Schedule) queue(pods []*corev1.Pod, now time.Time) (due []*corev1.Pod, 
 			w = &waiting{since: now}
 			s.waiting[p.UID] = w
 		}
+		if toldGated(p) {
+			continue // nothing is to be done until its gates are open, and a pass comes with each change of any pod
+		}
 		if wait := w.wait(p, s.hope.of(p), now); wait > 0 {
 			wake = min(wake, wait)
 		} else {
@@ -157,6 +160,16 @@ func (s *Schedule) queue(pods []*corev1.Pod, now time.Time) (due []*corev1.Pod, 
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return due, wake
+}
+
+const gatedMessage = "Scheduling is blocked due to non-empty scheduling gates"
+
+// toldGated: a pod's gates are closed, and its status says so (N-10.4).
+func toldGated(p *corev1.Pod) bool {
+	return len(p.Spec.SchedulingGates) > 0 && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonSchedulingGated &&
+			c.Message == gatedMessage
+	})
 }
 
 // wait is how long a pod has to wait still: its back-off if something has changed for the better since it was last
@@ -191,8 +204,7 @@ func (s *Schedule) assumed(pods []*corev1.Pod) []*corev1.Pod {
 func (s *Schedule) place(ctx context.Context, cluster *scheduler.Cluster, pod *corev1.Pod, w *waiting) {
 	if len(pod.Spec.SchedulingGates) > 0 {
 		w.tries = 0 // it has not been tried: it is due as soon as the gates are open (N-10.4)
-		s.explain(ctx, pod, pod.Status.NominatedNodeName, corev1.PodReasonSchedulingGated,
-			"Scheduling is blocked due to non-empty scheduling gates")
+		s.explain(ctx, pod, pod.Status.NominatedNodeName, corev1.PodReasonSchedulingGated, gatedMessage)
 		return
 	}
 	node, err := cluster.Place(pod)

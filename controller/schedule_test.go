@@ -44,6 +44,34 @@ func TestNotOurs(t *testing.T) {
 	})
 }
 
+// TestGatedOnce: a pod whose gates are closed is looked at until its status says so, and again when they are open (N-10.4). A pass copies each
+// pod that is due, and comes with each change of any pod.
+func TestGatedOnce(t *testing.T) {
+	s := &Schedule{waiting: map[types.UID]*waiting{}, bound: map[types.UID]string{}}
+	due := func(p *corev1.Pod) int {
+		list, _ := s.queue([]*corev1.Pod{p}, time.Now())
+		return len(list)
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+	p.Spec.SchedulerName, p.Spec.SchedulingGates = scheduler.DefaultName, []corev1.PodSchedulingGate{{Name: "example.com/a"}}
+	if due(p) != 1 {
+		t.Error("nothing says yet that its gates are closed")
+	}
+	setCondition(p, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+		Message: "by somebody else"}, time.Now())
+	if due(p) != 1 {
+		t.Error("its status says something else")
+	}
+	setCondition(p, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+		Message: gatedMessage}, time.Now())
+	if due(p) != 0 {
+		t.Error("it is due again, though nothing is to be done")
+	}
+	if p.Spec.SchedulingGates = nil; due(p) != 1 {
+		t.Error("its gates are open")
+	}
+}
+
 // TestUnschedulable: why, in condition and event; again when something changes for the better, and no sooner (N-10.3).
 func TestUnschedulable(t *testing.T) {
 	plane(t, Config{}, func(r *rig) {
