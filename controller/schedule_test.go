@@ -44,8 +44,8 @@ func TestNotOurs(t *testing.T) {
 	})
 }
 
-// TestGatedOnce: a pod whose gates are closed is looked at until its status says so, and again when they are open (N-10.4). A pass copies each
-// pod that is due, and comes with each change of any pod.
+// TestGatedOnce: a pod whose gates are closed is looked at until its status says so, and again when they are open (N-10.4). A pass
+// copies each pod that is due, and comes with each change of any pod.
 func TestGatedOnce(t *testing.T) {
 	s := &Schedule{waiting: map[types.UID]*waiting{}, bound: map[types.UID]string{}}
 	due := func(p *corev1.Pod) int {
