@@ -3,9 +3,12 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Picker is a Selection made ready for many objects that are there as JSON, as json.Marshal writes them. It looks at the few
@@ -15,6 +18,8 @@ type Picker struct {
 	sel   Selection
 	all   bool   // of the namespace
 	empty Object // what fields are that JSON leaves out
+
+	needs [][][]byte // for each label that must have one of some values: these values, in JSON
 }
 
 // Picker makes a selection ready.
@@ -24,9 +29,31 @@ func (s Selection) Picker(kind *Kind) *Picker {
 		p.all, p.empty = false, kind.New()
 	}
 	if s.Labels != nil && !s.Labels.Empty() {
-		p.all = false
+		p.all, p.needs = false, needs(s.Labels)
 	}
 	return p
+}
+
+// needs are texts of which an object has one in it, wherever, if a selector picks it: to look for one is ten times as fast as to find the
+// labels. json.Marshal writes what a label may consist of as it is.
+func needs(s labels.Selector) (all [][][]byte) {
+	requirements, _ := s.Requirements()
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+		default:
+			continue
+		}
+		var some [][]byte
+		for v := range r.Values() {
+			if len(validation.IsValidLabelValue(v)) > 0 {
+				return nil
+			}
+			some = append(some, []byte(`"`+v+`"`))
+		}
+		all = append(all, some)
+	}
+	return all
 }
 
 // Whole says that there is no selector: it picks all of its namespace.
@@ -46,6 +73,11 @@ func (p *Picker) Picks(key, data []byte) bool {
 	}
 	if f := p.sel.Fields; p.empty != nil && !f.Matches(&jsonFields{p, namespace, name, data, nil}) {
 		return false
+	}
+	for _, some := range p.needs {
+		if !slices.ContainsFunc(some, func(text []byte) bool { return bytes.Contains(data, text) }) {
+			return false
+		}
 	}
 	if l := p.sel.Labels; l != nil && !l.Empty() {
 		set, _ := jsonAt(data, "metadata.labels")

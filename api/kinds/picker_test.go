@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -120,4 +123,41 @@ func fill(r *rand.Rand, v reflect.Value, depth int) {
 			v.SetMapIndex(key, value)
 		}
 	}
+}
+
+// FuzzPicks: a selection picks of objects in JSON what it picks of them decoded.
+func FuzzPicks(f *testing.F) {
+	f.Add("app=web,tier in (a,b)", "status.phase!=Failed", "app", "web", "tier", "b", "Running")
+	f.Add("!gone,app!=db,one=", "", "one", "", "app", "web", "")
+	f.Add("app=web", "spec.nodeName=n,metadata.name=p", "other", "web", "app", "we\\b", "")
+	f.Add("a notin (b),a", "", "a", "\"b\"", "a\u2028", "<b>", "Pending")
+	f.Fuzz(func(t *testing.T, labelText, fieldText, key1, value1, key2, value2, phase string) {
+		sel := api.Selection{}
+		var err error
+		if sel.Labels, err = labels.Parse(labelText); err != nil {
+			return
+		}
+		if sel.Fields, err = fields.ParseSelector(fieldText); err != nil {
+			return
+		}
+		for _, r := range sel.Fields.Requirements() {
+			if !slices.Contains(api.Pods.FieldLabels(), r.Field) {
+				return
+			}
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{key1: value1, key2: value2},
+			Annotations: map[string]string{value2: value1}}}
+		pod.Status.Phase = corev1.PodPhase(phase)
+		data, err := json.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := &corev1.Pod{} // what cannot be written in JSON as it is reads otherwise
+		if err := json.Unmarshal(data, back); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := sel.Picker(api.Pods).Picks([]byte("ns/p"), data), sel.Matches(api.Pods, back); got != want {
+			t.Errorf("%q and %q pick %s: %v, and decoded %v", labelText, fieldText, data, got, want)
+		}
+	})
 }
