@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 )
 
 // The fields that every kind has.
@@ -21,6 +22,19 @@ func (k *Kind) Fields(obj Object) fields.Fields { return fieldsOf{k, obj} }
 type fieldsOf struct {
 	kind *Kind
 	obj  Object
+}
+
+// getter is Get of one field, for many objects.
+func (k *Kind) getter(name string) func(Object) string {
+	switch i := slices.IndexFunc(k.rules.Fields, func(f Field[Object]) bool { return f.Name == name }); {
+	case name == nameField:
+		return Object.GetName
+	case name == namespaceField:
+		return Object.GetNamespace
+	case k.View == nil && i >= 0:
+		return k.rules.Fields[i].Get
+	}
+	return func(o Object) string { return fieldsOf{k, o}.Get(name) }
 }
 
 func (f fieldsOf) Has(name string) bool { return f.kind.hasField(name) }
@@ -103,4 +117,33 @@ func (s *Selection) Matches(kind *Kind, obj Object) bool {
 	return (s.Namespace == "" || obj.GetNamespace() == s.Namespace) &&
 		(s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(kind.Fields(obj))) &&
 		(s.Labels == nil || s.Labels.Empty() || s.Labels.Matches(labels.Set(obj.GetLabels())))
+}
+
+// Matcher is Matches, made ready for many objects: one costs no memory. A change of a board's pod is asked about by the watches of all boards.
+func (s Selection) Matcher(kind *Kind) func(Object) bool {
+	type term struct {
+		get   func(Object) string
+		value string
+		is    bool
+	}
+	var terms []term
+	var other fields.Selector
+	if s.Fields != nil && !s.Fields.Empty() {
+		other = s.Fields
+		for _, r := range s.Fields.Requirements() {
+			terms, other = append(terms, term{kind.getter(r.Field), r.Value, r.Operator != selection.NotEquals}), nil
+		}
+	}
+	return func(o Object) bool {
+		if s.Namespace != "" && o.GetNamespace() != s.Namespace {
+			return false
+		}
+		for _, t := range terms {
+			if (t.get(o) == t.value) != t.is {
+				return false
+			}
+		}
+		return (other == nil || other.Matches(kind.Fields(o))) &&
+			(s.Labels == nil || s.Labels.Empty() || s.Labels.Matches(labels.Set(o.GetLabels())))
+	}
 }

@@ -169,19 +169,25 @@ func given(asked, told, overhead corev1.ResourceList) corev1.ResourceList {
 
 // WithResources is a copy of the pod that asks for the given resources, as a whole and in its containers.
 func WithResources(pod *corev1.Pod, of map[string]corev1.ResourceRequirements) *corev1.Pod {
-	out := pod.DeepCopy()
+	return withResources(pod, of).DeepCopy()
+}
+
+// withResources is such a pod to look at only: it shares what it has with pod and of. A scheduler asks it of all pods, again and again.
+func withResources(pod *corev1.Pod, of map[string]corev1.ResourceRequirements) *corev1.Pod {
+	out := *pod
+	out.Spec.InitContainers, out.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
 	for _, list := range [][]corev1.Container{out.Spec.InitContainers, out.Spec.Containers} {
 		for i := range list {
 			if r, ok := of[list[i].Name]; ok {
-				list[i].Resources = *r.DeepCopy()
+				list[i].Resources = r
 			}
 		}
 	}
 	out.Spec.Resources = nil
 	if r, ok := of[WholePod]; ok {
-		out.Spec.Resources = r.DeepCopy()
+		out.Spec.Resources = &r
 	}
-	return out
+	return &out
 }
 
 // WithPodLimits is what bounds a container: what the pod is limited to as a whole limits each container that has no limit
@@ -214,7 +220,7 @@ func held(pod *corev1.Pod, sum func(*corev1.Pod) corev1.ResourceList) corev1.Res
 		func(c corev1.ContainerStatus) bool { return c.Resources != nil }) {
 		return want
 	}
-	have := sum(WithResources(pod, Granted(pod)))
+	have := sum(withResources(pod, Granted(pod)))
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible {
 			return have

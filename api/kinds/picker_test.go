@@ -43,6 +43,9 @@ func TestPickers(t *testing.T) {
 				if want, got := s.Matches(kind, obj), s.Picker(kind).Picks(key, data); got != want {
 					t.Fatalf("%s, labels %v, fields %v: picked %v, want %v:\n%s", kind, s.Labels, s.Fields, got, want, data)
 				}
+				if want, got := s.Matches(kind, obj), s.Matcher(kind)(obj); got != want {
+					t.Fatalf("%s, labels %v, fields %v: matched %v, want %v:\n%s", kind, s.Labels, s.Fields, got, want, data)
+				}
 			}
 		}
 	}
@@ -158,6 +161,8 @@ func FuzzPicks(f *testing.F) {
 		}
 		if got, want := sel.Picker(api.Pods).Picks([]byte("ns/p"), data), sel.Matches(api.Pods, back); got != want {
 			t.Errorf("%q and %q pick %s: %v, and decoded %v", labelText, fieldText, data, got, want)
+		} else if got := sel.Matcher(api.Pods)(back); got != want {
+			t.Errorf("%q and %q match %s when made ready: %v, want %v", labelText, fieldText, data, got, want)
 		}
 	})
 }

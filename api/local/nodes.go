@@ -2,10 +2,12 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"ledge/api"
 	"ledge/api/coordination"
@@ -58,18 +60,33 @@ func isOrphan(c corev1.PodCondition) bool {
 }
 
 func eachPodOf(tx *storage.Tx, n *corev1.Node, do func(*corev1.Pod) error) error {
-	pods, err := list(tx, api.Pods, "")
-	if err != nil {
-		return err
-	}
-	for _, o := range pods {
-		if p := o.(*corev1.Pod); p.Spec.NodeName == n.Name {
-			if err := do(p); err != nil {
-				return err
-			}
+	pods, err := podsOf(tx, n.Name)
+	for _, p := range pods {
+		if err = do(p); err != nil {
+			break
 		}
 	}
-	return nil
+	return err
+}
+
+// podsOf are the pods that are bound to a node. Those of others are not decoded: each board that joins asks for its own.
+func podsOf(tx *storage.Tx, node string) (pods []*corev1.Pod, err error) {
+	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}
+	picker := sel.Picker(api.Pods)
+	err = tx.Each(api.Pods, "", "", func(o *storage.Stored) error {
+		if !picker.Picks(o.Key(), o.JSON()) {
+			return nil
+		}
+		obj, err := o.Object()
+		if p, ok := obj.(*corev1.Pod); err == nil && ok {
+			pods = append(pods, p)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of node %s: %w", node, err)
+	}
+	return pods, nil
 }
 
 // nodeDeleted takes with a Node what is its own.

@@ -27,13 +27,12 @@ var poweredOff = map[string]string{
 func (c *Client) Resume(node string) (n int, err error) {
 	err = c.store.Update(func(tx *storage.Tx) error {
 		n = 0
-		objs, err := tx.List(api.Pods, "")
+		pods, err := podsOf(tx, node)
 		if err != nil {
 			return err
 		}
-		for _, o := range objs {
-			old, ok := o.(*corev1.Pod)
-			if !ok || old.Spec.NodeName != node || !resumable(old) {
+		for _, old := range pods {
+			if !resumable(old) {
 				continue
 			}
 			if _, err := tx.Delete(api.Pods, old.Namespace, old.Name); err != nil {

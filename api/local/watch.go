@@ -66,6 +66,7 @@ type watch[T any] struct {
 	store   *storage.Store
 	kind    *api.Kind
 	opts    api.WatchOptions
+	picks   func(api.Object) bool
 	as      shape[T]
 	changes *storage.Watch
 	first   []api.EventOf[T] // still to be delivered, before any change
@@ -165,8 +166,11 @@ func (w *watch[T]) wait() (ch storage.Change, ok bool, err error) {
 // event is what a change means to someone who sees only a part: what leaves it is deleted, what comes into it
 // is added (N-11.30).
 func (w *watch[T]) event(ch storage.Change) (e api.EventOf[T], some bool, err error) {
-	is := ch.Type != api.Deleted && w.opts.Matches(w.kind, ch.Object)
-	was := ch.Old != nil && w.opts.Matches(w.kind, ch.Old)
+	if w.picks == nil {
+		w.picks = w.opts.Matcher(w.kind)
+	}
+	is := ch.Type != api.Deleted && w.picks(ch.Object)
+	was := ch.Old != nil && w.picks(ch.Old)
 	switch {
 	case is && was:
 		e, err = eventOf(api.Modified, ch, w.as.change)
