@@ -119,7 +119,8 @@ func (s *Selection) Matches(kind *Kind, obj Object) bool {
 		(s.Labels == nil || s.Labels.Empty() || s.Labels.Matches(labels.Set(obj.GetLabels())))
 }
 
-// Matcher is Matches, made ready for many objects: one costs no memory. A change of a board's pod is asked about by the watches of all boards.
+// Matcher is Matches, made ready for many objects: one costs no memory. A change of a board's pod is asked about by the watches of all
+// boards.
 func (s Selection) Matcher(kind *Kind) func(Object) bool {
 	type term struct {
 		get   func(Object) string

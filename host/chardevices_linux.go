@@ -48,7 +48,7 @@ type CharDevices struct {
 const mostNodes = 8192
 
 // notDevices are directories of /dev in which there are none, or none but what stands elsewhere too.
-var notDevices = []string{"pts", "shm", "mqueue", "hugepages", "fd", "block", "char", "disk", "mapper"}
+var notDevices = []string{"pts", "shm", "mqueue", "hugepages", "fd", "block", "char", "disk"}
 
 // Look lists those that wants says yes to, by their path or that of a link.
 func (c *CharDevices) Look(wants func(path string) bool) ([]CharDevice, error) {
@@ -102,6 +102,11 @@ func (c *CharDevices) Look(wants func(path string) bool) ([]CharDevice, error) {
 		}
 		d.Links, d.Console = links[name], slices.Contains(consoles, filepath.Base(name))
 		out = append(out, d)
+	}
+	for key, d := range c.known { // what another look asks for: to read a camera anew opens it
+		if wanted, there := nodes[d.Path]; there && !wanted {
+			known[key] = d
+		}
 	}
 	c.known = known
 	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })

@@ -159,22 +159,25 @@ func (h *hands) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 	if err := h.a.logs.DropOld(pod, c.Name, act.Attempt); err != nil {
 		slog.Warn("old logs cannot be removed", "pod", api.Key(pod), "container", c.Name, "err", err)
 	}
-	spec, err := h.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, place{w.seen.IPs, w.images.roots})
+	sctx, done := w.untilEnding(ctx, pod) // a device plugin may hang, and the keeper
+	defer done()
+	ending := func() bool { return errors.Is(context.Cause(sctx), errEnding) }
+	spec, err := h.containerSpec(sctx, pod, c, id, act.Attempt, rootfs, img, place{w.seen.IPs, w.images.roots})
+	if err != nil && ending() {
+		return h.undoStart(ctx, pod, id, errEnding)
+	}
 	if err != nil {
 		return h.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
 	}
 	if spec.ProcessesOf, err = h.targetOf(w, pod, c.Name); err != nil {
 		return h.undoStart(ctx, pod, id, &fault{"CreateContainerError", err})
 	}
-	sctx, done := w.untilEnding(ctx, pod)
 	st, err := h.a.cfg.Engine.Start(sctx, spec)
-	ending := errors.Is(context.Cause(sctx), errEnding)
-	done()
 	if err != nil {
 		switch {
 		case errors.Is(err, runtime.ErrUnavailable):
 			return err // the keeper may have started it after all: keep the root file system, ask again
-		case ending:
+		case ending():
 			return h.undoStart(ctx, pod, id, errEnding)
 		}
 		return h.undoStart(ctx, pod, id, &fault{"RunContainerError", fmt.Errorf("start container %s: %w", c.Name, err)})

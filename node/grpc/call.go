@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Client makes calls of one server.
@@ -33,8 +34,9 @@ func NewClient(c Client, dial func(context.Context) (net.Conn, error)) *Client {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	c.t = &http.Transport{Protocols: protocols, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
-		HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionWindow},
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+		IdleConnTimeout: time.Minute, // Close passes over a connection whose call has just been given up
+		HTTP2:           &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionWindow},
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
 	return &c
 }
 

@@ -85,7 +85,7 @@ func (b Book) free(a Ask, resource string) (free, first []string) {
 		for _, id := range g.IDs {
 			switch {
 			case g.Resource != resource:
-			case g.Pod == a.Pod && (g.Init || a.Init): // not at the same time
+			case g.Pod == a.Pod && g.Init: // it has ended; a sidecar, which has not, is no such one
 				ours[id] = true
 			default:
 				taken[id] = true

@@ -189,7 +189,7 @@ func (p *Plugins) register(ctx context.Context, message []byte) error {
 	}
 	name := filepath.Join(p.cfg.Dir, r.endpoint)
 	e := &endpoint{client: grpc.NewClient(grpc.Client{Authority: "localhost", Agent: p.cfg.Agent, Most: mostMessage},
-		func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, name) })}
+		func(ctx context.Context) (net.Conn, error) { return dialSoon(ctx, name) })}
 	within, cancel := context.WithTimeout(ctx, handshakeWithin)
 	defer cancel()
 	b, err := e.client.Call(within, plugin+"GetDevicePluginOptions", nil)
@@ -221,6 +221,24 @@ func (r registration) check() error {
 		return fmt.Errorf("the Endpoint %.300q is not the name of a socket beside %s", r.endpoint, doorName)
 	}
 	return nil
+}
+
+// listensWithin is how long a plugin that has registered may take until it listens: many do both at once.
+const listensWithin = 2 * time.Second
+
+// dialSoon connects to a socket that may be about to be there.
+func dialSoon(ctx context.Context, name string) (c net.Conn, err error) {
+	for end := time.Now().Add(listensWithin); ; {
+		c, err = dialSocket(ctx, name)
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) || time.Now().After(end) {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // dialSocket connects to a socket itself, and to nothing that a link leads to.

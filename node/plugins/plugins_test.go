@@ -328,6 +328,11 @@ func TestBook(t *testing.T) {
 	if got := give(Ask{"q", "main", false}, 1); !strings.Contains(got, "Available: 0") {
 		t.Error(got)
 	}
+	b.Gifts = nil
+	give(Ask{"p", "sidecar", false}, 1, "a")
+	if got := give(Ask{"p", "init", true}, 1, "a"); got != "b" {
+		t.Errorf("an init container gets %s, and the sidecar before it has a", got)
+	}
 	now := time.Now()
 	if got := b.Counts(now)["r"]; got != (devices.Count{Capacity: 3, Allocatable: 2}) {
 		t.Error(got)
@@ -338,6 +343,29 @@ func TestBook(t *testing.T) {
 	}
 	if got := b.Counts(now.Add(6 * time.Minute))["r"]; got != (devices.Count{}) {
 		t.Error(got)
+	}
+}
+
+// TestListensSoon: a plugin may register a moment before it listens.
+func TestListensSoon(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "late.sock")
+	listened := make(chan error, 1)
+	time.AfterFunc(150*time.Millisecond, func() {
+		l, err := net.Listen("unix", name)
+		if err == nil {
+			t.Cleanup(func() { _ = l.Close() })
+		}
+		listened <- err
+	})
+	c, err := dialSoon(t.Context(), name)
+	if err := errors.Join(err, <-listened); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := dialSoon(ctx, name+"2"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a socket that nobody makes: %v", err)
 	}
 }
 
