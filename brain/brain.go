@@ -154,11 +154,6 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 	if err != nil {
 		return err
 	}
-	if b.rims.Checked != nil {
-		if err := b.rims.Checked(); err != nil {
-			slog.Debug("the next start looks again", "err", err)
-		}
-	}
 	b.HidePasswords()
 	if err := b.listen(ctx); err != nil {
 		return err
@@ -190,6 +185,11 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 		return err
 	}
 	b.begun = true
+	if b.rims.Checked != nil { // not before: who cannot start leaves nothing behind
+		if err := b.rims.Checked(); err != nil {
+			slog.Debug("the next start looks again", "err", err)
+		}
+	}
 	if err := b.openNetwork(ctx); err != nil {
 		return err
 	}

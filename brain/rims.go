@@ -28,7 +28,7 @@ import (
 // of the brain's two directories is no rim: a simulation has a disk too.
 type Rims struct {
 	Host    *host.Host       // what a brain reads of the machine
-	Checked func() error     // writes down what its checks found, once there is a run directory; nil: nothing is kept
+	Checked func() error     // writes down what its checks found, once it is sure to start; nil: nothing is kept
 	Machine node.Machine     // what its agent measures and uses there
 	Stats   *stats.Collector // what pods use; nil: they are not measured
 

@@ -237,7 +237,7 @@ func (p *Plugins) allocate(ctx context.Context, e *endpoint, g Gift) (Answer, er
 	defer cancel()
 	b, err := e.client.Call(ctx, plugin+"Allocate", allocateRequest(g.IDs))
 	if err != nil {
-		return Answer{}, fmt.Errorf("Allocate of the device plugin of %s: %w", g.Resource, err)
+		return Answer{}, fmt.Errorf("ask the device plugin of %s to allocate: %w", g.Resource, err)
 	}
 	answer, noted, err := parseAnswer(b)
 	if err != nil {

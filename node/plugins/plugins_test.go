@@ -23,7 +23,6 @@ import (
 // played is a plugin that answers what a test wants.
 type played struct {
 	name, dir string
-	resource  string
 	list      func(w http.ResponseWriter, r *http.Request) // ListAndWatch
 	methods   map[string]grpc.Method
 	s         *http.Server
