@@ -50,7 +50,7 @@ func (r *Runner) MakePod(ctx context.Context, podDir string, p runtime.Pod) (net
 	if err := r.makePodCgroup(p); err != nil {
 		return "", fmt.Errorf("make the pod's cgroup: %w", err)
 	}
-	r.tree.swift.begin(r.tree.ownProcs()) // not before: to make a cgroup waits for whoever waits for that lock
+	r.tree.swift.begin(r.tree.ownProcs) // not before: to make a cgroup waits for whoever waits for that lock
 	if err := makeNamespaces(podDir, p); err != nil {
 		return "", fmt.Errorf("make the pod's namespaces: %w", err)
 	}

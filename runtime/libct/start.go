@@ -26,7 +26,7 @@ func (r *Runner) Start(ctx context.Context, podDir, dir string, p runtime.Pod, c
 	if err := check(c); err != nil {
 		return 0, err
 	}
-	r.tree.swift.begin(r.tree.ownProcs())
+	r.tree.swift.begin(r.tree.ownProcs)
 	rootfs, err := filepath.EvalSymlinks(c.Rootfs) // libcontainer wants the real path
 	if err != nil {
 		return 0, fmt.Errorf("rootfs: %w", err)

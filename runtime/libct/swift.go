@@ -25,18 +25,18 @@ type swift struct {
 	until time.Time // when the moves end; zero while there are none
 }
 
-// begin has the moves go on for swiftFor from now on. procs is the cgroup.procs of this process.
-func (s *swift) begin(procs string) {
+// begin has the moves go on for swiftFor from now on. procs finds the cgroup.procs of this process; it is asked where none go on yet.
+func (s *swift) begin(procs func() string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if goes := !s.until.IsZero(); !goes {
+	if s.until.IsZero() {
 		go s.move(procs)
 	}
 	s.until = time.Now().Add(swiftFor)
 }
 
-func (s *swift) move(procs string) {
-	f, err := os.OpenFile(procs, os.O_WRONLY, 0)
+func (s *swift) move(procs func() string) {
+	f, err := os.OpenFile(procs(), os.O_WRONLY, 0)
 	for ; s.goesOn(err); time.Sleep(swiftEvery) {
 		_, err = f.WriteString("0")
 	}

@@ -14,6 +14,7 @@ func TestSwift(t *testing.T) {
 	if err := os.WriteFile(procs, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	own := func() string { return procs }
 	moves := func() int {
 		data, err := os.ReadFile(procs)
 		if err != nil {
@@ -23,9 +24,9 @@ func TestSwift(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // a goroutine that is left would fail it
 		var s swift
-		s.begin(procs)
+		s.begin(own)
 		time.Sleep(swiftFor / 2)
-		s.begin(procs)
+		s.begin(own)
 		time.Sleep(time.Second)
 		if n, want := moves(), int(swiftFor+swiftFor/2)/int(swiftEvery); n != want {
 			t.Errorf("%d moves, want %d", n, want)
@@ -33,14 +34,14 @@ func TestSwift(t *testing.T) {
 		if err := os.Truncate(procs, 0); err != nil {
 			t.Fatal(err)
 		}
-		s.begin(procs)
+		s.begin(own)
 		time.Sleep(time.Second)
 		if n, want := moves(), int(swiftFor)/int(swiftEvery); n != want {
 			t.Errorf("%d moves for another start, want %d", n, want)
 		}
-		s.begin(filepath.Join(procs, "is no directory"))
+		s.begin(func() string { return filepath.Join(procs, "is no directory") })
 		time.Sleep(time.Millisecond)
-		if s.begin(procs); s.until.IsZero() {
+		if s.begin(own); s.until.IsZero() {
 			t.Error("an error ends the moves for ever")
 		}
 		time.Sleep(time.Second)
